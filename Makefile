@@ -1,0 +1,57 @@
+# Everything here needs Python 3.11 or newer (with venv) and make; what else a target needs it gets by itself.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CODE := commands streams projections robot_gateway fleetlog tests $(wildcard benchmarks examples docs)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check kafka kafka-stop bench docs lock clean
+
+help:  ## show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## the virtual environment in .venv, from the lock file
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Fleetlog needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3.11."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv)."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what requirements.lock lists into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(STAMP)  ## the main job before your eyes on a fresh data folder, then go on serving
+	@$(BIN)/fleetlog demo --data "$$(mktemp -d)/fleetlog-data" --serve
+
+test: $(STAMP)  ## every test, a genuine Apache Kafka included
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## format, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+kafka: $(STAMP)  ## start a genuine Kafka broker on a loopback port, print its address
+	@$(BIN)/python -m tests.support.broker start
+
+kafka-stop: $(STAMP)  ## stop that broker
+	@$(BIN)/python -m tests.support.broker stop
+
+bench: $(STAMP)  ## lives a second, latency, rebuild; ARGS="--log kafka --kafka 127.0.0.1:PORT" for Kafka
+	@for what in lives latency rebuild; do $(BIN)/fleetlog bench $$what $(ARGS) || exit; done
+
+docs: $(STAMP)  ## write the reference pages anew from the models
+	@$(BIN)/python -m docs.generate
+
+lock: $(STAMP)  ## resolve the dependencies anew into requirements.lock
+	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }
+	@.cache/uv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --upgrade \
+		--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet --output-file requirements.lock
+
+clean:  ## remove the virtual environment, caches and builds; data folders stay
+	rm -rf $(VENV) .cache build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

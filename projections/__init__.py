@@ -1,0 +1,1 @@
+"""What is computed from events alone: tables, queries, audit and exports."""

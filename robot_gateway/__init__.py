@@ -1,0 +1,1 @@
+"""The edge: HTTP and WebSocket for robots and submitters, and the Python SDK."""

@@ -1,0 +1,1 @@
+"""Tests of Fleetlog; the folders follow the packages."""

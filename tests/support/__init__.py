@@ -1,0 +1,1 @@
+"""Helpers that tests share: the genuine broker, the proxy, examples."""
