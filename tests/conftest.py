@@ -1,0 +1,41 @@
+"""What all tests share: the genuine broker, started when the first test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.broker import Broker
+from tests.support.proxy import KafkaProxy
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """One broker for the whole session; tests use topics and groups of their own and leave it running."""
+    with Broker(proxies=2) as running:
+        yield running
+
+
+@pytest.fixture
+def proxies(broker: Broker) -> Iterator[tuple[KafkaProxy, KafkaProxy]]:
+    """Two proxies that lead to the shared broker, restored after the test."""
+    first, second = broker.proxies
+    try:
+        yield first, second
+    finally:
+        first.restore()
+        second.restore()
+
+
+@pytest.fixture
+def proxy(proxies: tuple[KafkaProxy, KafkaProxy]) -> KafkaProxy:
+    """A proxy that leads to the shared broker, restored after the test."""
+    return proxies[0]
+
+
+@pytest.fixture
+def own_broker() -> Iterator[Broker]:
+    """A broker for this test alone, which it may kill, pause and restart; it has one proxy."""
+    with Broker(proxies=1) as running:
+        yield running

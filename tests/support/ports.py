@@ -1,0 +1,22 @@
+"""Free ports on the loopback address."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports that nobody listens on now; another program may still come first."""
+    with ExitStack() as held:
+        taken = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in taken:
+            one.bind((LOOPBACK, 0))
+        return [int(one.getsockname()[1]) for one in taken]
+
+
+def free_port() -> int:
+    """One port that nobody listens on now."""
+    return free_ports(1)[0]
