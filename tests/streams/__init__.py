@@ -1,0 +1,1 @@
+"""Tests of the log: its port, its adapters, the owner of a partition."""
