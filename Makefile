@@ -1,10 +1,11 @@
 # Everything here needs Python 3.11 or newer (with venv) and make; what else a target needs it gets by itself.
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-CODE := commands streams projections robot_gateway fleetlog tests $(wildcard benchmarks examples docs)
+CODE := commands streams projections robot_gateway fleetlog tests \
+	$(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py docs/*.py))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check kafka kafka-stop bench docs lock clean
@@ -32,7 +33,7 @@ test: $(STAMP)  ## every test, a genuine Apache Kafka included
 check: $(STAMP)  ## format, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
 kafka: $(STAMP)  ## start a genuine Kafka broker on a loopback port, print its address
@@ -47,10 +48,14 @@ bench: $(STAMP)  ## lives a second, latency, rebuild; ARGS="--log kafka --kafka 
 docs: $(STAMP)  ## write the reference pages anew from the models
 	@$(BIN)/python -m docs.generate
 
-lock: $(STAMP)  ## resolve the dependencies anew into requirements.lock
-	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }
-	@.cache/uv/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --upgrade \
-		--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet --output-file requirements.lock
+LOCK = .cache/uv/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet \
+	--no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+lock:  ## resolve the dependencies anew into the two lock files
+	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/python -m pip install --quiet uv; }
+	@$(LOCK) --upgrade --extra dev --output-file requirements.lock
+	@rm -f deploy/image.lock
+	@$(LOCK) --extra image --constraint requirements.lock --output-file deploy/image.lock
 
 clean:  ## remove the virtual environment, caches and builds; data folders stay
 	rm -rf $(VENV) .cache build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -67,6 +67,7 @@ class Broker:
         self._detached = detached
         self._runtime: Runtime | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._name = f"fleetlog-kafka-{uuid.uuid4().hex[:12]}"
         self._ports: list[int] = []
         self._formatted = False
@@ -122,13 +123,15 @@ class Broker:
         command = self._runtime.command("kafka.Kafka", [str(properties)], folder=self.folder, name=self._name)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command if self._detached else bound_to_us(command),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
                 start_new_session=True,
             )
+        if not self._detached:
+            self._guard = guard(*self._ending())
 
     def choose_ports(self) -> int:
         """Settle the ports before the start; gives the controller's, which the whole cluster must know."""
@@ -200,9 +203,19 @@ class Broker:
         else:
             self._process.send_signal(which)
 
+    def _ending(self) -> list[str]:
+        """The command that ends the broker whatever state it is in."""
+        if isinstance(self._runtime, InDocker):
+            return [self._runtime.docker, "rm", "--force", self._name]
+        return ["kill", "-KILL", str(self.pid)]
+
     def _wait(self) -> None:
         assert self._process is not None
         self._process.wait(timeout=CEILING_S)
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
 
     def _format(self, properties: Path) -> None:
         assert self._runtime is not None
@@ -320,10 +333,16 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
 
 
-def bound_to_us(command: Sequence[str]) -> list[str]:
-    """The same command, ended by the kernel when this process ends, however it ends, where that can be had."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
+def guard(*ending: str) -> subprocess.Popen[bytes]:
+    """A process that runs the command `ending` when this one is gone, however it went; kill it to call that off."""
+    waits_for_us = 'read -r _; exec "$@"'
+    return subprocess.Popen(
+        ["sh", "-c", waits_for_us, "guard", *ending],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def wait_until_ready(address: str, *, brokers: int, alive: Callable[[], bool], log: Path) -> None:
