@@ -224,6 +224,15 @@ def test_the_changelog_names_this_version() -> None:
     assert f"## {version}" in (PROJECT / "CHANGELOG.md").read_text()
 
 
+def test_make_alone_lists_every_target() -> None:
+    """Nothing can be made that `make` does not show."""
+    phony = re.search(r"^\.PHONY: (.*)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    listed = subprocess.run(["make", "--no-print-directory"], cwd=PROJECT, capture_output=True, text=True).stdout
+
+    assert re.findall(r"^make (\S+) +\S", listed, re.MULTILINE) == phony[1].split()
+
+
 def test_the_rules_find_what_breaks_them() -> None:
     """Each rule of this file, broken once."""
     elsewhere = Path("projections/queries.py")

@@ -8,14 +8,12 @@ import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as xml
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
 POM = PROJECT / "tests" / "kafka" / "pom.xml"
 OLDEST_JAVA = 17
-HEAP = "512m"
 DEBIAN_PACKAGES = ("default-jre-headless", "maven")
 WHAT_TO_INSTALL = (
     f"The tests run a genuine Apache Kafka: install a Java runtime {OLDEST_JAVA} or newer and Maven "
@@ -34,8 +32,9 @@ class LocalJava:
     java: str
     jars: Path
 
-    def command(self, main_class: str, arguments: Sequence[str], **_: object) -> list[str]:
-        return [self.java, *JVM_OPTIONS, "-cp", f"{self.jars}/*", main_class, *arguments]
+    def command(self, *words: str, **_: object) -> list[str]:
+        """The command that runs `java WORDS` with Kafka's classes."""
+        return [self.java, "-cp", f"{self.jars}/*", *words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +44,14 @@ class InDocker:
     docker: str
     image: str
 
-    def command(self, main_class: str, arguments: Sequence[str], *, folder: Path, name: str) -> list[str]:
+    def command(self, *words: str, folder: Path, name: str) -> list[str]:
+        """The command that runs `java WORDS` with Kafka's classes in a container that sees `folder` only."""
         return [
             self.docker, "run", "--rm", "--network", "host", "--name", name,
             "--user", f"{os.getuid()}:{os.getgid()}", "--volume", f"{folder}:{folder}",
-            "--entrypoint", "java", self.image,
-            *JVM_OPTIONS, "-cp", "/opt/kafka/libs/*", main_class, *arguments,
+            "--entrypoint", "java", self.image, "-cp", "/opt/kafka/libs/*", *words,
         ]  # fmt: skip
 
-
-# The broker tells its errors and warnings on stderr, nothing else.
-JVM_OPTIONS = (f"-Xmx{HEAP}", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Dlog4j2.level=WARN")
 
 Runtime = LocalJava | InDocker
 

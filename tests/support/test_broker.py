@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support import kafka_home
+from tests.support import detached, kafka_home
 from tests.support.broker import Broker, Brokers
 
 PROJECT = Path(__file__).parents[2]
@@ -120,6 +121,29 @@ def _arguments(pid: int) -> str:
     return command.read_text() if command.exists() else ""
 
 
+def test_a_detached_broker_is_found_again_and_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What `make kafka` starts is one broker however often it is asked for, until `make kafka-stop`."""
+    monkeypatch.setattr(detached, "RUNNING", tmp_path / "running.json")
+    try:
+        address = detached.start_detached(backoff_ms=20)
+        assert detached.start_detached(backoff_ms=20) == address
+        assert AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=60).brokers
+    finally:
+        assert detached.stop_detached()
+
+    assert not detached.stop_detached()
+
+
+def test_a_record_of_another_process_is_not_believed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A recorded id that now belongs to somebody else (here: this test) is never ended."""
+    running = tmp_path / "running.json"
+    monkeypatch.setattr(detached, "RUNNING", running)
+    running.write_text(json.dumps({"pid": os.getpid(), "address": "x", "folder": str(tmp_path), "container": None}))
+
+    assert not detached.stop_detached()
+    assert not running.exists()
+
+
 def test_without_java_and_maven_the_next_way_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Java and Maven are installed where that is allowed, else Docker is used, else one sentence tells what to do."""
     installed: list[str] = []
@@ -157,7 +181,7 @@ def test_jars_that_are_there_need_no_maven(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_docker_runs_the_same_classes_on_this_machines_network(tmp_path: Path) -> None:
     """The official image gets our folder, our user and our command line."""
     command = kafka_home.InDocker("docker", "apache/kafka:4.4.0").command(
-        "kafka.Kafka", ["server.properties"], folder=tmp_path, name="k1"
+        "kafka.Kafka", "server.properties", folder=tmp_path, name="k1"
     )
 
     assert command[:7] == ["docker", "run", "--rm", "--network", "host", "--name", "k1"]
