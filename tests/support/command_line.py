@@ -29,7 +29,8 @@ def untrue(arguments: Sequence[str]) -> list[str]:
         if word.startswith("-") or not re.search(rf"^\W*{re.escape(word)}\s", help_of(*command), re.MULTILINE):
             break
         command.append(word)
-    assert command, f"fleetlog has no command {arguments[0]}"
     told = help_of(*command)
+    is_a_group = re.search(r"Usage: .* COMMAND \[ARGS\]", told)
+    assert not is_a_group, f"fleetlog has no command {' '.join(arguments)}"
     options = [word.partition("=")[0] for word in arguments if word.startswith("--")]
     return [option for option in options if not re.search(rf"{option}(?![\w-])", told)]
