@@ -422,3 +422,8 @@ def encode_report(report: Report | Heartbeats) -> bytes:
 def decode_report(value: bytes) -> Report | Heartbeats:
     """The report or heartbeats in a record of `reports`; raises pydantic.ValidationError."""
     return _REPORT.validate_json(value)
+
+
+def body_as_json(command: Any) -> Any:
+    """What a command asks, as JSON-like values without defaults left None."""
+    return _COMMAND.dump_python(command, exclude_none=True, by_alias=True)["body"]

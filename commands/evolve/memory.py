@@ -1,0 +1,58 @@
+"""What a pool remembers of accepted commands and ended tasks, and how it forgets."""
+
+from hashlib import sha256
+from typing import Final
+
+from commands import events as e
+from commands.state import PoolState, Remembered
+
+DAY_MS: Final = 86_400_000
+FORGOTTEN_PER_EVENT: Final = 8
+
+
+def command_key(actor: str, command_id: str) -> bytes:
+    """Under what an accepted command is remembered."""
+    return sha256(f"{actor}\n{command_id}".encode()).digest()[:16]
+
+
+def remember_command(state: PoolState, event: e.Event, digest: str) -> None:
+    """An accepted command is remembered with the changing part of its answer, so that a repeat gets the same."""
+    task_id = getattr(event, "task", None)
+    row = None if task_id is None else state.tasks.get(task_id) or state.ended.get(task_id)
+    noted = event.answer if isinstance(event, e.CommandNoted) else {}
+    state.commands[command_key(event.actor, event.caused_by.removeprefix("command:"))] = Remembered(
+        bytes.fromhex(digest)[:16],
+        event.sequence,
+        event.occurred_at,
+        noted.get("state") if row is None else row.state,
+        noted.get("attempt", 0) if row is None else row.attempt,
+        not noted,
+    )
+
+
+def forget_old(state: PoolState, now: int) -> None:
+    """Forgets ids older than `remember_days` or beyond `remember_max`, and idle targets of an earlier interval.
+
+    Bounded per event; all three are in the order of time.
+    """
+    horizon, most = now - int(state.settings.remember_days * DAY_MS), state.settings.remember_max
+    for _ in range(FORGOTTEN_PER_EVENT):
+        task_id = next(iter(state.ended), None)
+        if task_id is None or (state.ended[task_id].ended_at >= horizon and len(state.ended) <= most):
+            break
+        del state.ended[task_id]
+    for _ in range(FORGOTTEN_PER_EVENT):
+        key = next(iter(state.commands), None)
+        if key is None or (state.commands[key].at >= horizon and len(state.commands) <= most):
+            break
+        del state.commands[key]
+    interval = now // state.settings.ageing_ms
+    for _ in range(FORGOTTEN_PER_EVENT):
+        name = next(iter(state.idle_targets), None)
+        if name is None:
+            break
+        target = state.targets[name]
+        if target.last_served is not None and target.last_served // state.settings.ageing_ms >= interval:
+            break
+        del state.idle_targets[name]
+        del state.targets[name]

@@ -1,0 +1,134 @@
+"""How events of the pool itself change it: settings, pauses, limits, schedules, faults."""
+
+from dataclasses import asdict
+from typing import Final
+
+from commands import events as e
+from commands.evolve.robots import reset_counts
+from commands.evolve.tasks import Appliers
+from commands.settings import PoolSettings
+from commands.state import PoolState
+
+
+def _pool_created(state: PoolState, event: e.PoolCreated, offset: int) -> None:
+    state.log_id, state.format = event.log_id, event.format
+    known = {name: value for name, value in event.settings.items() if name in PoolSettings.__dataclass_fields__}
+    state.settings = PoolSettings(**known)
+    state.window_before_ms = state.settings.window_ms
+    state.counting_from = state.window_after(event.occurred_at)
+
+
+def _pool_configured(state: PoolState, event: e.PoolConfigured, offset: int) -> None:
+    if "window_ms" in event.changed:
+        state.window_before_ms = state.window_ms_at(event.occurred_at)
+        state.window_from = event.effective_at
+    for name, value in event.changed.items():
+        setattr(state.settings, name, value)
+    if "window_ms" in event.changed:
+        reset_counts(state, event, offset)
+        state.counting_from = event.effective_at
+    if "ageing_ms" in event.changed:
+        state.queue.rekey_all(event.occurred_at)
+
+
+def _format_raised(state: PoolState, event: e.FormatRaised, offset: int) -> None:
+    state.format = event.to_format
+
+
+def _paused(state: PoolState, event: e.DispatchPaused, offset: int) -> None:
+    name = event.name_ or ""
+    state.paused[event.scope, name] = event.until
+    if event.until is not None:
+        state.timers.push(event.until, "pause", f"{event.scope}/{name}")
+    _pause_changed(state, event.scope, name, True, event.occurred_at)
+
+
+def _resumed(state: PoolState, event: e.DispatchResumed, offset: int) -> None:
+    name = event.name_ or ""
+    state.paused.pop((event.scope, name), None)
+    _pause_changed(state, event.scope, name, False, event.occurred_at)
+
+
+def _pause_changed(state: PoolState, scope: str, name: str, paused: bool, now: int) -> None:
+    if scope == "kind":
+        state.queue.pause_kind(name, paused)
+    elif scope == "target" and name in state.targets:
+        state.targets[name].paused = paused
+        state.queue.rekey(state.targets[name])
+    elif scope == "task" and name in state.tasks:
+        state.queue.set_paused(state.tasks[name], now)
+
+
+def _limit_set(state: PoolState, event: e.LimitSet, offset: int) -> None:
+    state.limits[event.scope, event.name_] = {
+        "running": event.running,
+        "rate_per_s": event.rate_per_s,
+        "burst": event.burst,
+    }
+
+
+def _limit_removed(state: PoolState, event: e.LimitRemoved, offset: int) -> None:
+    state.limits.pop((event.scope, event.name_), None)
+
+
+def _unsatisfiable(state: PoolState, event: e.RequirementUnsatisfiable, offset: int) -> None:
+    state.unsatisfiable.add((tuple(event.requirement), event.slot_cost))
+
+
+def _satisfiable(state: PoolState, event: e.RequirementSatisfiable, offset: int) -> None:
+    state.unsatisfiable.discard((tuple(event.requirement), event.slot_cost))
+
+
+def _schedule_set(state: PoolState, event: e.ScheduleSet, offset: int) -> None:
+    own = {k: v for k, v in asdict(event).items() if k not in e.Event.__dataclass_fields__ and v is not None}
+    state.schedules[event.schedule] = own | {"sequence": event.sequence, "paused": False}
+
+
+def _schedule_paused(state: PoolState, event: e.SchedulePaused | e.ScheduleResumed, offset: int) -> None:
+    if event.schedule in state.schedules:
+        state.schedules[event.schedule]["paused"] = isinstance(event, e.SchedulePaused)
+
+
+def _schedule_deleted(state: PoolState, event: e.ScheduleDeleted, offset: int) -> None:
+    state.schedules.pop(event.schedule, None)
+
+
+def _firings_skipped(state: PoolState, event: e.FiringsSkipped, offset: int) -> None:
+    if event.schedule in state.schedules:
+        state.schedules[event.schedule]["last"] = event.last
+
+
+def _frozen(state: PoolState, event: e.PoolFrozen, offset: int) -> None:
+    state.frozen = True
+
+
+def _unfrozen(state: PoolState, event: e.PoolUnfrozen, offset: int) -> None:
+    state.frozen = False
+    reset_counts(state, event, offset)
+
+
+def _nothing(state: PoolState, event: e.Event, offset: int) -> None:
+    """Told for the tables and the audit; decides nothing."""
+
+
+POOL_EVENTS: Final[Appliers] = {
+    e.ProgressNoted: _nothing,
+    e.PoolCreated: _pool_created,
+    e.PoolConfigured: _pool_configured,
+    e.FormatRaised: _format_raised,
+    e.DispatchPaused: _paused,
+    e.DispatchResumed: _resumed,
+    e.LimitSet: _limit_set,
+    e.LimitRemoved: _limit_removed,
+    e.RequirementUnsatisfiable: _unsatisfiable,
+    e.RequirementSatisfiable: _satisfiable,
+    e.ScheduleSet: _schedule_set,
+    e.SchedulePaused: _schedule_paused,
+    e.ScheduleResumed: _schedule_paused,
+    e.ScheduleDeleted: _schedule_deleted,
+    e.FiringsSkipped: _firings_skipped,
+    e.CommandNoted: _nothing,
+    e.PoolFrozen: _frozen,
+    e.PoolUnfrozen: _unfrozen,
+    e.RecordQuarantined: _nothing,
+}

@@ -1,0 +1,296 @@
+"""Pool state as rows of JSON: what a snapshot holds, and the canonical form by which two states are compared.
+
+A snapshot line is `[kind, ...]`; the first line of a pool is its header, the rows after it belong to it. Derived
+things (queue, timers, used slots, generations) are left out and rebuilt by `restore`. The canonical form leaves out
+log offsets as well and is sorted, so equal states have equal bytes.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
+
+from commands.events import Deadlines
+from commands.evolve import new_pool
+from commands.requirements import abilities_of
+from commands.settings import PoolSettings
+from commands.state import Attempt, Ended, Held, Hold, PoolState, Remembered, Robot, Saved, Story, Target, Task, Terms
+
+ROWS_FORMAT: Final = 1
+_DEADLINES: Final[TypeAdapter[Deadlines]] = TypeAdapter(Deadlines)
+_POOL_FIELDS: Final = (
+    "log_id",
+    "format",
+    "window_before_ms",
+    "window_from",
+    "sequence",
+    "last_at",
+    "counting_from",
+    "due_window",
+    "held_window",
+    "frozen",
+)
+_ROBOT_DERIVED: Final = frozenset({"abilities", "used", "tasks", "excluding"})
+_ROBOT_FIELDS: Final = tuple(f.name for f in fields(Robot) if f.name not in _ROBOT_DERIVED)
+_ATTEMPT_FIELDS: Final = tuple(f.name for f in fields(Attempt))
+_TERMS_FIELDS: Final = tuple(f.name for f in fields(Terms))
+
+
+def snapshot_lines(state: PoolState) -> Iterator[bytes]:
+    """The pool as lines of JSON, without line ends."""
+    yield to_json(["pool", ROWS_FORMAT, state.pool, _header(state) | {"chain": state.chain.hex()}])
+    for robot in state.robots.values():
+        yield to_json(["robot", {name: getattr(robot, name) for name in _ROBOT_FIELDS}])
+    for target in state.targets.values():
+        yield to_json(["target", *_target_row(target)])
+    numbers: dict[int, int] = {}
+    for task in state.tasks.values():
+        number = numbers.get(id(task.terms))
+        if number is None:
+            number = numbers[id(task.terms)] = len(numbers)
+            yield to_json(["terms", number, _terms_row(task.terms)])
+        yield to_json(["task", number, *_task_row(task, task.offset)])
+    for hold in state.holds.values():
+        yield to_json(["hold", *_hold_row(hold)])
+    for task_id, ended in state.ended.items():
+        yield to_json(["ended", *_ended_row(task_id, ended)])
+    for key, memory in state.commands.items():
+        yield to_json(["command", *_memory_row(key, memory)])
+
+
+def canonical(state: PoolState) -> bytes:
+    """The same bytes for the same state, whatever led to it."""
+    rows = [
+        ["pool", _header(state)],
+        *(["robot", {name: getattr(r, name) for name in _ROBOT_FIELDS}] for _, r in sorted(state.robots.items())),
+        *(["target", *_target_row(t)] for _, t in sorted(state.targets.items())),
+        *(["task", _terms_row(t.terms), *_task_row(t, None)] for _, t in sorted(state.tasks.items())),
+        *(["hold", *_hold_row(h)] for _, h in sorted(state.holds.items())),
+        *(["ended", *_ended_row(name, row)] for name, row in state.ended.items()),
+        *(["command", *_memory_row(key, row)] for key, row in state.commands.items()),
+    ]
+    return b"\n".join(to_json(row) for row in rows)
+
+
+def restore(lines: Iterable[bytes], now: int) -> list[PoolState]:
+    """The pools that the lines of a snapshot hold; queue and timers are rebuilt as of `now`.
+
+    Raises ValueError where a line is not of this format.
+    """
+    pools: list[PoolState] = []
+    terms: dict[int, Terms] = {}
+    for line in lines:
+        kind, *row = from_json(line)
+        if kind == "pool":
+            if row[0] != ROWS_FORMAT:
+                raise ValueError(f"snapshot rows have format {row[0]}, this software reads {ROWS_FORMAT}")
+            pools.append(_pool_from(row[1], row[2]))
+            terms = {}
+        else:
+            _put(pools[-1], terms, kind, row)
+    for state in pools:
+        _derive(state, now)
+    return pools
+
+
+def _header(state: PoolState) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in _POOL_FIELDS} | {
+        "settings": state.settings.as_json(),
+        "idle_targets": list(state.idle_targets),
+        "paused": [[scope, name, until] for (scope, name), until in sorted(state.paused.items())],
+        "unsatisfiable": sorted([list(requirement), cost] for requirement, cost in state.unsatisfiable),
+        "limits": [[*key, value] for key, value in sorted(state.limits.items())],
+        "schedules": dict(sorted(state.schedules.items())),
+    }
+
+
+def _target_row(target: Target) -> list[Any]:
+    return [target.name, target.last_served, target.level, None if target.holder is None else list(target.holder)]
+
+
+def _terms_row(terms: Terms) -> list[Any]:
+    return [getattr(terms, name) for name in _TERMS_FIELDS]
+
+
+def _task_row(task: Task, offset: int | None) -> list[Any]:
+    return [
+        task.id,
+        task.sequence,
+        offset,
+        task.digest.hex(),
+        task.base_at,
+        task.eligible_at,
+        None if task.target is None else task.target.name,
+        task.state,
+        task.attempt,
+        task.failures,
+        task.lost,
+        task.again_at,
+        None if task.current is None else [getattr(task.current, name) for name in _ATTEMPT_FIELDS],
+        None if task.story is None else _story_row(task.story, offset is not None),
+    ]
+
+
+def _story_row(story: Story, with_offset: bool) -> dict[str, Any]:
+    saved = story.checkpoint
+    return {
+        "last_robot": story.last_robot,
+        "last_end": story.last_end,
+        "excluded": story.excluded,
+        "clearings": story.clearings,
+        "late": sorted(map(list, story.late)),
+        "checkpoint": None
+        if saved is None
+        else [saved.number, saved.sequence, saved.offset if with_offset else None, saved.saved_at],
+        "dead_reason": story.dead_reason,
+        "done_twice": story.done_twice,
+        "redrives": story.redrives,
+        "deadlines": None if story.deadlines is None else _DEADLINES.dump_python(story.deadlines),
+        "passed": story.passed,
+    }
+
+
+def _hold_row(hold: Hold) -> list[Any]:
+    target = None if hold.target is None else hold.target.name
+    return [hold.task, hold.attempt, hold.sequence, hold.robot, hold.slot_cost, target, hold.until]
+
+
+def _ended_row(task_id: str, ended: Ended) -> list[Any]:
+    reported = None if ended.reported is None else sorted(map(list, ended.reported))
+    return [
+        task_id,
+        ended.state,
+        ended.attempt,
+        ended.sequence,
+        ended.digest.hex(),
+        ended.ended_at,
+        ended.late,
+        ended.robot,
+        reported,
+    ]
+
+
+def _memory_row(key: bytes, memory: Remembered) -> list[Any]:
+    return [
+        key.hex(),
+        memory.digest.hex(),
+        memory.sequence,
+        memory.at,
+        memory.state,
+        memory.attempt,
+        memory.changed,
+    ]
+
+
+# ---- back from rows ----
+
+
+def _pool_from(pool: str, header: dict[str, Any]) -> PoolState:
+    state = new_pool(pool)
+    for name in _POOL_FIELDS:
+        setattr(state, name, header[name])
+    state.chain = bytes.fromhex(header["chain"])
+    state.settings = PoolSettings(**header["settings"])
+    state.idle_targets = dict.fromkeys(header["idle_targets"])
+    state.paused = {(scope, name): until for scope, name, until in header["paused"]}
+    state.unsatisfiable = {(tuple(requirement), cost) for requirement, cost in header["unsatisfiable"]}
+    state.limits = {(scope, name): value for scope, name, value in header["limits"]}
+    state.schedules = header["schedules"]
+    return state
+
+
+def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -> None:
+    match kind:
+        case "robot":
+            values = row[0]
+            values["capabilities"] = tuple(values["capabilities"])
+            values["supersessions"] = tuple(values["supersessions"])
+            robot = Robot(**values, abilities=abilities_of(values["capabilities"]))
+            state.robots[robot.id] = robot
+        case "target":
+            name, served, level, holder = row
+            target = state.intern_target(name)
+            target.last_served, target.level = served, level
+            target.holder = None if holder is None else Held(*holder)
+        case "terms":
+            values = dict(zip(_TERMS_FIELDS, row[1], strict=True))
+            for name in ("requirement", "prefer"):
+                values[name] = tuple(values[name])
+            terms[row[0]] = state.share(Terms(**values))
+        case "task":
+            _put_task(state, terms[row[0]], row[1:])
+        case "hold":
+            task_id, attempt, sequence, robot_id, cost, name, until = row
+            where = None if name is None else state.intern_target(name)
+            state.holds[Held(task_id, attempt)] = Hold(task_id, attempt, sequence, robot_id, cost, where, until)
+        case "ended":
+            task_id, at_end, attempt, sequence, digest, ended_at, late, robot_id, reported = row
+            known = None if reported is None else {(number, what) for number, what in reported}
+            digest = bytes.fromhex(digest)
+            state.ended[task_id] = Ended(at_end, attempt, sequence, digest, ended_at, late, robot_id, known)
+        case "command":
+            key, digest, *rest = row
+            state.commands[bytes.fromhex(key)] = Remembered(bytes.fromhex(digest), *rest)
+        case _:
+            raise ValueError(f"a snapshot row of kind {kind!r} is not known")
+
+
+def _put_task(state: PoolState, terms: Terms, row: list[Any]) -> None:
+    task_id, sequence, offset, digest, base_at, eligible_at, target, *rest, current, story = row
+    where = None if target is None else state.intern_target(target)
+    task = Task(task_id, terms, sequence, offset, bytes.fromhex(digest), base_at, eligible_at, where, *rest)
+    if where is not None:
+        where.tasks += 1
+    if current is not None:
+        task.current = Attempt(*current)
+    if story is not None:
+        story["late"] = {(attempt, kind) for attempt, kind in story["late"]}
+        story["checkpoint"] = None if story["checkpoint"] is None else Saved(*story["checkpoint"])
+        story["deadlines"] = None if story["deadlines"] is None else _DEADLINES.validate_python(story["deadlines"])
+        task.story = Story(**story)
+    state.tasks[task_id] = task
+    if task.state == "RUNNING":
+        state.running[task_id] = task
+
+
+def _derive(state: PoolState, now: int) -> None:
+    """Slots in use, exclusions by robot, timers and the queue, from the rows."""
+    for task in state.tasks.values():
+        current, story = task.current, task.story
+        if current is not None:
+            robot = state.robots[current.robot]
+            robot.used += current.slot_cost
+            robot.tasks[task.id] = None
+            if task.state == "ASSIGNED":
+                state.timers.push(current.accept_by, "accept", task.id)
+            if current.wait_until is not None:
+                state.timers.push(current.wait_until, "lost_wait", task.id)
+        if story is not None:
+            for name, until in story.excluded.items():
+                state.robots[name].excluding.add(task.id)
+                state.timers.push(until, "excluded", task.id)
+            _push_deadlines(state, task, story)
+    for hold in state.holds.values():
+        if hold.robot in state.robots:
+            state.robots[hold.robot].used += hold.slot_cost
+        if hold.until is not None:
+            state.timers.push(hold.until, "hold", f"{hold.task}/{hold.attempt}")
+    for (scope, name), paused_until in state.paused.items():
+        if paused_until is not None:
+            state.timers.push(paused_until, "pause", f"{scope}/{name}")
+    for robot in state.robots.values():
+        state.queue.room_changed(robot)
+    state.queue.rekey_all(now)
+
+
+def _push_deadlines(state: PoolState, task: Task, story: Story) -> None:
+    deadlines = story.deadlines
+    if deadlines is None:
+        return
+    for deadline in (deadlines.start, deadlines.end):
+        if deadline is not None:
+            state.timers.push(deadline.at, "deadline", task.id)
+    if deadlines.run is not None and task.current is not None and task.state == "RUNNING":
+        state.timers.push(task.current.started_at + deadlines.run.ms, "deadline", task.id)

@@ -1,0 +1,315 @@
+"""What is true now in one pool: mutable rows, private to the owner of its partition.
+
+Rows are small (slots, shared terms, few containers), because a pool may hold a million waiting tasks. Only `evolve`
+changes them. The `queue` (lanes and heaps) and `timers` are derived: they can be rebuilt from the rows.
+Instants and durations are milliseconds.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from commands.events import Deadlines
+from commands.ids import ZERO_HASH
+from commands.requirements import Abilities
+from commands.settings import PoolSettings
+
+if TYPE_CHECKING:
+    from commands.queue import Queue
+    from commands.timers import Timers
+
+
+class Held(NamedTuple):
+    """The attempt that holds a target."""
+
+    task: str
+    attempt: int
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Terms:
+    """How a task is to be run; one object shared by all tasks with the same terms."""
+
+    kind: str
+    requirement: tuple[str, ...]
+    prefer: tuple[str, ...]
+    slot_cost: int
+    priority: int
+    lease_ms: int
+    accept_ms: int
+    failures_max: int
+    first_ms: int
+    factor: float
+    max_ms: int
+    lost_max: int
+    policy: str
+    wait_ms: int
+    passing: str
+    late: str
+    limit_key: str | None
+
+    def key(self) -> tuple[Any, ...]:
+        """All values, for sharing."""
+        return tuple(getattr(self, name) for name in self.__slots__ if name != "__weakref__")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The current attempt of a task in ASSIGNED, RUNNING or LOST.
+
+    `lease_sequence` is the sequence of its LeaseStarted or LeaseResumed, `counts_from` the start of the first window
+    that counts, `missed` the number of windows missed in a row up to the one that began at `missed_at`.
+    """
+
+    robot: str
+    assigned_at: int
+    accept_by: int
+    lease_ms: int
+    stop_after_ms: int | None
+    slot_cost: int
+    started_at: int = 0
+    lease_sequence: int = 0
+    counts_from: int = 0
+    missed: int = 0
+    missed_at: int = 0
+    cancel_requested: bool = False
+    wait_until: int | None = None
+
+
+@dataclass(slots=True)
+class Saved:
+    """The last checkpoint of a task: its number, the sequence and log offset of its event, when it was saved."""
+
+    number: int
+    sequence: int
+    offset: int
+    saved_at: int
+
+
+@dataclass(slots=True)
+class Story:
+    """What only tasks with a past have."""
+
+    last_robot: str | None = None
+    last_end: str | None = None
+    excluded: dict[str, int] = field(default_factory=dict)
+    clearings: int = 0
+    late: set[tuple[int, str]] = field(default_factory=set)
+    checkpoint: Saved | None = None
+    dead_reason: str | None = None
+    done_twice: bool = False
+    redrives: int = 0
+    deadlines: Deadlines | None = None
+    passed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """An open task. `base_at`: submission or redrive; `eligible_at`: the later of that and not-before.
+
+    `again_at` is the end of the back-off, `sequence` and `offset` locate its TaskSubmitted, `generation` counts
+    queue entries so that old ones are known as stale.
+    """
+
+    id: str
+    terms: Terms
+    sequence: int
+    offset: int
+    digest: bytes
+    base_at: int
+    eligible_at: int
+    target: "Target | None" = None
+    state: str = "WAITING"
+    attempt: int = 0
+    failures: int = 0
+    lost: int = 0
+    again_at: int = 0
+    generation: int = 0
+    current: Attempt | None = None
+    story: Story | None = None
+
+    def told(self) -> Story:
+        """The story, begun if there is none yet (for `evolve` alone)."""
+        if self.story is None:
+            self.story = Story()
+        return self.story
+
+
+@dataclass(slots=True)
+class Ended:
+    """What is remembered of an ended task, so that ids and reports are known again."""
+
+    state: str
+    attempt: int
+    sequence: int
+    digest: bytes
+    ended_at: int
+    late: bool = False
+    robot: str | None = None
+    reported: set[tuple[int, str]] | None = None
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What is remembered of an accepted command: digest of its content and the changing part of its answer."""
+
+    digest: bytes
+    sequence: int
+    at: int
+    state: str | None
+    attempt: int
+    changed: bool
+
+
+@dataclass(slots=True, eq=False)
+class Robot:
+    """A registered robot. `online`: it has a session. `silent`: it missed a window and was not heard since.
+
+    `used` counts slots in ASSIGNED, RUNNING, LOST and holds; `served` is the sequence of its last assignment.
+    """
+
+    id: str
+    epoch: int = 0
+    hello: str = ""
+    gateway: str = ""
+    slots: int = 0
+    capabilities: tuple[str, ...] = ()
+    abilities: Abilities = field(default_factory=dict)
+    agent: str | None = None
+    inline_max_bytes: int | None = None
+    online: bool = False
+    ready: int = 0
+    draining: bool = False
+    fault: str | None = None
+    silent: bool = False
+    offline: bool = True
+    missed: int = 0
+    missed_at: int = 0
+    counts_from: int = 0
+    lapses: int = 0
+    rejects: int = 0
+    used: int = 0
+    served: int = 0
+    supersessions: tuple[int, ...] = ()
+    tasks: dict[str, None] = field(default_factory=dict)
+    excluding: set[str] = field(default_factory=set)
+
+    @property
+    def may_work(self) -> bool:
+        """Whether it may get anything new at all."""
+        return self.online and not (self.draining or self.silent or self.offline) and self.fault is None
+
+    @property
+    def room(self) -> int:
+        """Slots that may still be filled."""
+        return min(self.ready, self.slots) - self.used
+
+    @property
+    def state(self) -> str:
+        """OFFLINE before ERROR before BUSY before IDLE."""
+        if self.offline or not self.online:
+            return "OFFLINE"
+        if self.fault is not None:
+            return "ERROR"
+        return "BUSY" if self.tasks else "IDLE"
+
+
+@dataclass(slots=True, eq=False)
+class Target:
+    """The thing that work is done to: at most one task of it is held at a time.
+
+    `last_served` is None before the first service. `heaps` and `backing` belong to the queue.
+    """
+
+    name: str
+    holder: Held | None = None
+    last_served: int | None = None
+    level: int = 0
+    tasks: int = 0
+    paused: bool = False
+    generation: int = 0
+    entry: Any = None
+    lane: Any = None
+    heaps: dict[Any, list[Any]] = field(default_factory=dict)
+    backing: dict[str, Task] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Hold:
+    """Slot and target that stay held after an attempt's lease."""
+
+    task: str
+    attempt: int
+    sequence: int
+    robot: str
+    slot_cost: int
+    target: Target | None
+    until: int | None
+
+
+@dataclass(slots=True, eq=False)
+class PoolState:
+    """Everything that one pool's decisions need."""
+
+    pool: str
+    queue: "Queue"
+    timers: "Timers"
+    log_id: str = ""
+    format: int = 0
+    settings: PoolSettings = field(default_factory=PoolSettings)
+    window_before_ms: int = 5_000
+    window_from: int = 0
+    sequence: int = 0
+    chain: bytes = ZERO_HASH
+    last_at: int = 0
+    counting_from: int = 0
+    due_window: int = -1
+    held_window: int = -1
+    frozen: bool = False
+    tasks: dict[str, Task] = field(default_factory=dict)
+    ended: dict[str, Ended] = field(default_factory=dict)
+    commands: dict[bytes, Remembered] = field(default_factory=dict)
+    robots: dict[str, Robot] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
+    idle_targets: dict[str, None] = field(default_factory=dict)
+    holds: dict[Held, Hold] = field(default_factory=dict)
+    running: dict[str, Task] = field(default_factory=dict)
+    paused: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    unsatisfiable: set[tuple[tuple[str, ...], int]] = field(default_factory=set)
+    limits: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
+    shared_terms: "WeakValueDictionary[tuple[Any, ...], Terms]" = field(default_factory=WeakValueDictionary)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the pool was created."""
+        return self.sequence > 0
+
+    def share(self, terms: Terms) -> Terms:
+        """The one object with these terms."""
+        return self.shared_terms.setdefault(terms.key(), terms)
+
+    def window_ms_at(self, instant: int) -> int:
+        """The window length that holds at `instant`."""
+        return self.window_before_ms if instant < self.window_from else self.settings.window_ms
+
+    def window_start(self, instant: int) -> int:
+        """The start of the window that contains `instant`."""
+        return instant - instant % self.window_ms_at(instant)
+
+    def window_after(self, instant: int) -> int:
+        """The start of the first window that begins after `instant`."""
+        length = self.window_ms_at(instant)
+        start = instant - instant % length + length
+        return min(start, self.window_from) if instant < self.window_from else start
+
+    def windows_of(self, lease_ms: int, instant: int) -> int:
+        """How many whole windows a lease has: at least three, rounded up."""
+        return max(3, -(-lease_ms // self.window_ms_at(instant)))
+
+    def intern_target(self, name: str) -> Target:
+        """The row of a target, made if there is none (for `evolve` alone)."""
+        target = self.targets.get(name)
+        if target is None:
+            target = self.targets[name] = Target(name, paused=("target", name) in self.paused)
+        return target
