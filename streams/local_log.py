@@ -41,11 +41,8 @@ class Source(Protocol):
     def refresh(self) -> None:
         """Makes visible what other processes wrote since the last call."""
 
-    def beginning(self, topic: Topic, partition: int) -> int:
-        """As in `LogReader`."""
-
-    def end(self, topic: Topic, partition: int) -> int:
-        """As in `LogReader`."""
+    def kept(self, topic: Topic, partition: int) -> tuple[int, int]:
+        """Beginning and end of what is kept and visible since the last `refresh`."""
 
     def read(self, topic: Topic, partition: int, start: int, records_max: int) -> tuple[list[Record], int]:
         """Records from `start` (below the end) on, and the offset after everything delivered or skipped."""
@@ -152,9 +149,10 @@ class LocalFollower:
         records: list[Record] = []
         for partition in tuple(self._turns):
             start = self._positions[partition]
-            if start == self._source.end(self._topic, partition):
+            kept = self._source.kept(self._topic, partition)
+            if start == kept[1]:
                 continue
-            check_kept(self._source, self._topic, partition, start)
+            check_kept(kept, self._topic, partition, start)
             found, self._positions[partition] = self._source.read(
                 self._topic, partition, start, records_max - len(records)
             )
@@ -204,20 +202,21 @@ class LocalSeat:
         reports_next, commands_next = self._next
         reports, reports_next = self._read(Topic.REPORTS, reports_next, REPORTS_MAX)
         commands: list[Record] = []
-        if reports_next >= self._backend.end(Topic.REPORTS, self.partition):
+        if reports_next >= self.reports_end():
             commands, commands_next = self._read(Topic.COMMANDS, commands_next, commands_max)
         self._next = (reports_next, commands_next)
         return Fetched(reports, commands) if reports or commands else None
 
     def _read(self, topic: Topic, start: int, records_max: int) -> tuple[list[Record], int]:
-        if start == self._backend.end(topic, self.partition):
+        kept = self._backend.kept(topic, self.partition)
+        if start == kept[1]:
             return [], start
-        check_kept(self._backend, topic, self.partition, start)
+        check_kept(kept, topic, self.partition, start)
         return self._backend.read(topic, self.partition, start, records_max)
 
     def reports_end(self) -> int:
         """As in `Seat`."""
-        return self._backend.end(Topic.REPORTS, self.partition)
+        return self._backend.kept(Topic.REPORTS, self.partition)[1]
 
     def commit(self, outputs: Sequence[Output], reports_next: int, commands_next: int) -> list[int]:
         """As in `Seat`."""
@@ -315,9 +314,9 @@ class LocalOwnership:
             self._lost(seat)
 
 
-def check_kept(source: Source, topic: Topic, partition: int, offset: int) -> None:
+def check_kept(kept: tuple[int, int], topic: Topic, partition: int, offset: int) -> None:
     """Refuses an offset that is not kept any more, or not there yet. Raises LogFault."""
-    beginning, end = source.beginning(topic, partition), source.end(topic, partition)
+    beginning, end = kept
     if not beginning <= offset <= end:
         raise LogFault(
             f"Offset {offset} of {topic.value}, partition {partition}, is not in the log, which keeps {beginning} to"
@@ -336,3 +335,8 @@ def check_size(key: str, value: bytes, headers: Headers) -> int:
 def fenced(partition: int) -> Fenced:
     """What a seat gets whose epoch is not the newest."""
     return Fenced(f"Another owner took partition {partition} over; its state must be read anew.")
+
+
+def wall_clock() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000

@@ -5,7 +5,6 @@ that process, and set the store's faults. Like Kafka, a commit leaves a gap in t
 """
 
 import threading
-import time
 import uuid
 import zlib
 from collections import deque
@@ -23,6 +22,7 @@ from streams.local_log import (
     Owners,
     check_size,
     fenced,
+    wall_clock,
 )
 from streams.port import (
     CHUNK_BYTES_MAX,
@@ -45,11 +45,6 @@ from streams.port import (
 FORMAT: Final = 1
 SNAPSHOTS_KEPT: Final = 2
 QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
-
-
-def wall_clock() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
 
 
 class CommitFault(Enum):
@@ -257,11 +252,16 @@ class MemoryLog:
 
     def beginning(self, topic: Topic, partition: int) -> int:
         """As in `LogReader`."""
-        return self.store.place(topic, partition).beginning
+        return self.kept(topic, partition)[0]
 
     def end(self, topic: Topic, partition: int) -> int:
         """As in `LogReader`."""
-        return self.store.place(topic, partition).end
+        return self.kept(topic, partition)[1]
+
+    def kept(self, topic: Topic, partition: int) -> tuple[int, int]:
+        """As in `Source`."""
+        place = self.store.place(topic, partition)
+        return place.beginning, place.end
 
     def read(self, topic: Topic, partition: int, start: int, records_max: int) -> tuple[list[Record], int]:
         """As in `Source`."""
