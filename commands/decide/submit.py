@@ -21,10 +21,9 @@ QUEUE_FULL_RETRY_MS: Final = 5_000
 _SUBMISSION: Final[TypeAdapter[Any]] = TypeAdapter(i.Submission)
 
 
-def submit(state: PoolState, command: i.Submit, context: Context) -> Decision:
-    """One task."""
+def submit(state: PoolState, command: i.Submit, context: Context, digest: str) -> Decision:
+    """One task; `digest` is that of its content."""
     body = command.body
-    digest = submission_digest(body)
     known = known_task(state, body.task, digest)
     if isinstance(known, Refusal):
         return refused(command, known)

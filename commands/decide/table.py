@@ -13,7 +13,6 @@ from commands.reasons import Refusal
 from commands.state import PoolState, Remembered
 
 _VERBS: Final[dict[str, Callable[[PoolState, Any, Context], Decision]]] = {
-    "submit": submit.submit,
     "submit_all": submit.submit_all,
     **tasks.VERBS,
     **robots.VERBS,
@@ -48,7 +47,10 @@ def _decide_command(state: PoolState, command: Any, context: Context) -> Decisio
         if memory.digest != bytes.fromhex(digest)[:16]:
             return refused(command, Refusal("command_id_conflict", "this command id was used for something else"))
         return accepted(command, _as_answered(command, memory))
-    decision = _VERBS[command.type](state, command, context)
+    if isinstance(command, i.Submit):
+        decision = submit.submit(state, command, context, digest)
+    else:
+        decision = _VERBS[command.type](state, command, context)
     if decision.events:
         decision.events[0].command_digest = digest
     return decision
@@ -57,7 +59,7 @@ def _decide_command(state: PoolState, command: Any, context: Context) -> Decisio
 def command_digest(command: Any) -> str:
     """SHA-256 (hex) of what is asked, whoever asks and wherever the answer goes."""
     if isinstance(command, i.Submit):
-        return content_digest(["submit", submit.submission_digest(command.body)])
+        return submit.submission_digest(command.body)
     return content_digest([command.type, i.body_as_json(command)])
 
 
