@@ -1,4 +1,4 @@
-"""Where settings come from: flags, then `FLEETLOG_<SECTION>_<NAME>`, then the settings file. Values as written, unchecked.
+"""Where settings come from: flags, then `FLEETLOG_<SECTION>_<NAME>`, then the settings file. Nothing is checked here.
 
 Only the standard library is used here, so that a verb which needs one value (the gateway's address) starts at once.
 """

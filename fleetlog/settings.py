@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from commands.settings import PoolSettings, settings_problem
 from fleetlog.layers import OPEN_SECTIONS, Given, Layers, SettingsProblem, read_layers, settings_file, unknown
-from robot_gateway.settings import GatewaySettings, settings_problems, window_problem
+from robot_gateway.settings import GatewaySettings, settings_problems, pool_problem
 from robot_gateway.wire import setting_outside, settings_in
 from streams.port import RECORD_BYTES_MAX
 
@@ -219,7 +219,7 @@ def _pool_problem(settings: Settings) -> str | None:
     if refusal is not None:
         return f"[pool]: {refusal.text}: correct it in the settings file."
     pool = PoolSettings(**changed)
-    said = window_problem(settings.gateway, pool.window_ms, pool.accept_ms)
+    said = pool_problem(settings.gateway, pool.window_ms, pool.accept_ms)
     return f"[pool]: {said}" if said else None
 
 
