@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from commands import events as e
 from commands import inputs as i
-from commands.decide.answers import Context, Decision, accepted, refused
+from commands.decide.answers import Context, Decision, Draft, accepted, refused, to_robot
 from commands.reasons import Refusal
 from commands.settings import FORMAT, PoolSettings, settings_problem
 from commands.state import PoolState
@@ -51,7 +51,17 @@ def configure(state: PoolState, command: i.ConfigurePool, context: Context) -> D
     if "window_ms" in changed:
         effective_at = context.now - context.now % MINUTE_MS + MINUTE_MS
     event = e.PoolConfigured(changed=changed, effective_at=effective_at, reason=command.body.reason)
-    return accepted(command, _answer(state, context, True), event)
+    decision = accepted(command, _answer(state, context, True), event)
+    if "window_ms" in changed:
+        decision.drafts += _new_pace(state, changed["window_ms"])
+    return decision
+
+
+def _new_pace(state: PoolState, window_ms: int) -> list[Draft]:
+    """Robots beat twice in the shorter of both windows, so that none is missed at the change."""
+    shorter = min(window_ms, state.settings.window_ms)
+    note = {"type": "session_note", "window_ms": shorter, "heartbeat_every_ms": shorter // 2}
+    return [to_robot(robot, dict(note)) for robot in state.robots.values() if robot.online]
 
 
 def unfreeze(state: PoolState, command: i.UnfreezePool, context: Context) -> Decision:

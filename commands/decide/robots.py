@@ -167,19 +167,23 @@ def _welcome(state: PoolState, session: Robot, message: m.Hello, epoch: int, ver
             if current.stop_after_ms is not None:
                 entry["stop_after_ms"] = current.stop_after_ms
         held.append(entry)
-    window_ms = state.settings.window_ms
     answer = {
         "type": "welcome",
         "of": message.id,
         "epoch": epoch,
         "protocol": m.PROTOCOL_NUMBER,
-        "window_ms": window_ms,
-        "heartbeat_every_ms": window_ms // 2,
+        **pace(state, state.last_at),
         "draining": session.draining,
         "held": held,
         "payload_max_bytes": m.BODY_BYTES_MAX,
     }
     return Draft(session.gateway, answer, robot=session.id, epoch=epoch)
+
+
+def pace(state: PoolState, now: int) -> dict[str, int]:
+    """How often a robot beats: twice a window, of the shorter one while a change is under way."""
+    window_ms = min(state.window_ms_at(now), state.settings.window_ms)
+    return {"window_ms": window_ms, "heartbeat_every_ms": window_ms // 2}
 
 
 def ready(state: PoolState, report: Report, robot: Robot, context: Context) -> Decision:
