@@ -1,0 +1,42 @@
+"""Figures of a gateway for Prometheus. Never labelled by task, robot or target."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+REQUEST_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0)
+
+
+class GatewayMetrics:
+    """The gateway's own figures, in `registry` beside those of other parts of the process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.commands = Counter("fleetlog_gateway_commands", "Commands sent to owners", ["kind"], registry=registry)
+        self.reports = Counter("fleetlog_gateway_reports", "Robot messages sent to the log", registry=registry)
+        self.outcomes = Counter(
+            "fleetlog_gateway_outcomes", "Outcomes received, by whether somebody was there", ["to"], registry=registry
+        )
+        self.requests = Counter(
+            "fleetlog_gateway_requests", "HTTP requests answered", ["method", "route", "status"], registry=registry
+        )
+        self.request_seconds = Histogram(
+            "fleetlog_gateway_request_seconds",
+            "Time to answer HTTP requests",
+            buckets=REQUEST_SECONDS,
+            registry=registry,
+        )
+        self.closed = Counter(
+            "fleetlog_gateway_sessions_closed", "Robot sessions closed by the gateway", ["code"], registry=registry
+        )
+        self._sessions = Gauge("fleetlog_gateway_sessions", "Robot sessions open", registry=registry)
+        self._unanswered = Gauge("fleetlog_gateway_unanswered", "Commands without an answer", registry=registry)
+
+    def watch(self, sessions: Callable[[], float], unanswered: Callable[[], float]) -> None:
+        """Where to read what is counted elsewhere."""
+        self._sessions.set_function(sessions)
+        self._unanswered.set_function(unanswered)
+
+    def exposition(self) -> bytes:
+        """All figures of the registry in Prometheus' text format."""
+        return generate_latest(self.registry)

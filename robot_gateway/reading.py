@@ -1,0 +1,90 @@
+"""Reads one robot message strictly and says what is wrong with it: reason word and JSON pointer."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from commands.json_limits import limits_problem, parse_json, unreadable
+from commands.messages import BODY_BYTES_MAX, FromRobot, decode_robot_message
+from commands.reasons import Refusal
+
+DETAIL_BYTES_MAX: Final = 16 * 1024
+_SUSPECT_BRACKETS: Final = 64
+_BODIES: Final[dict[str, tuple[tuple[str, ...], int]]] = {
+    "checkpoint": (("value",), BODY_BYTES_MAX),
+    "complete": (("result",), BODY_BYTES_MAX),
+    "fail": (("error", "detail"), DETAIL_BYTES_MAX),
+    "stopped": (("checkpoint", "value"), BODY_BYTES_MAX),
+}
+"""Message type -> where it may hold any JSON, and how many bytes of it."""
+
+
+def read_message(raw: bytes) -> tuple[Any, Refusal | None]:
+    """The message in `raw` and None, or None and why it is refused. Unknown fields are ignored."""
+    if b"\\u0000" in raw or raw.count(b"[") + raw.count(b"{") > _SUSPECT_BRACKETS:
+        _, breach = parse_json(raw)
+        if breach:
+            return None, breach
+    try:
+        message = decode_robot_message(raw)
+    except ValidationError as error:
+        return None, _what_is_wrong(raw, error)
+    problem = _body_problem(message, len(raw)) or _form_problem(message)
+    return (None, problem) if problem else (message, None)
+
+
+def id_in(raw: bytes) -> str | None:
+    """The id of a message that is refused, where it can be read."""
+    try:
+        found = from_json(raw).get("id")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, str) and 0 < len(found) <= 64 else None
+
+
+def _what_is_wrong(raw: bytes, error: ValidationError) -> Refusal:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    kind = first["type"]
+    if kind == "json_invalid":
+        return unreadable(raw)
+    if kind == "union_tag_invalid":
+        return Refusal("unknown_type", "this version does not know that type of message", "/type")
+    if kind == "union_tag_not_found":
+        return Refusal("invalid_field", "a message has a type", "/type")
+    if not first["loc"]:
+        return Refusal("malformed_json", "a message is one JSON object")
+    return Refusal("invalid_field", first["msg"], pointer(first["loc"][1:]))
+
+
+def pointer(place: Sequence[str | int]) -> str:
+    """The JSON pointer of a place in pydantic's words."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in place)
+
+
+def _body_problem(message: FromRobot, size: int) -> Refusal | None:
+    """Bodies hold any JSON within the limits; `size` is that of the whole message, so small ones are not measured."""
+    place, bytes_max = _BODIES.get(message.type, ((), 0))
+    body: Any = message if place else None
+    for name in place:
+        body = getattr(body, name, None)
+    if body is None:
+        return None
+    problem = limits_problem(body, pointer(place))
+    if problem is None and size > bytes_max and len(to_json(body)) > bytes_max:
+        return Refusal("too_large", f"at most {bytes_max} bytes", pointer(place))
+    return problem
+
+
+def _form_problem(message: Any) -> Refusal | None:
+    """What the types alone do not say: epoch and seq after hello, and at least one change in an update."""
+    if message.type == "hello":
+        return None
+    if message.epoch is None:
+        return Refusal("invalid_field", "every message after hello has the epoch of the session", "/epoch")
+    if message.seq is None:
+        return Refusal("invalid_field", "every message after hello has a number in its epoch", "/seq")
+    if message.type == "update" and message.slots is None and message.capabilities is None:
+        return Refusal("invalid_field", "an update has slots or capabilities", "/slots")
+    return None

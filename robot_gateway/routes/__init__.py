@@ -1,0 +1,1 @@
+"""The HTTP paths of FORMATS H, by what they are about."""

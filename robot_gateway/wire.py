@@ -1,0 +1,151 @@
+"""Units of HTTP and of the log: seconds and RFC 3339 outside, integer milliseconds inside. Both ways, one place.
+
+Going out, a name that ends in `_ms` becomes one that ends in `_s`, and instants become strings; bodies that people
+gave (payload, result, labels, ...) are passed on untouched.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from commands.vocabulary import INTEGER_MAX
+
+MS: Final = 1000
+_INSTANT_ENDS: Final = ("_at", "_until", "_by")
+_INSTANTS: Final = frozenset(
+    {"at", "until", "not_before", "not_again_before", "counts_from", "from", "deadline", "instant"}
+)
+_NO_INSTANTS: Final = frozenset({"caused_by", "completed_by", "by"})
+_UNTOUCHED: Final = frozenset(
+    {"payload", "result", "checkpoint", "value", "labels", "detail", "json"}
+    | {"attempts", "counts", "deadlines_passed", "lacks", "robots"}
+)
+"""What people gave, and objects whose names are ids."""
+_RENAMED: Final = {"passing": "pass"}
+
+
+def to_ms(seconds: float) -> int:
+    """Whole milliseconds."""
+    return round(seconds * MS)
+
+
+def to_seconds(ms: float) -> float | int:
+    """Seconds; whole ones without a fraction."""
+    return ms // MS if ms % MS == 0 else ms / MS
+
+
+def instant_text(ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds, like 2026-11-30T09:15:00.250Z; beyond the year 9999 the last instant of it."""
+    try:
+        at = datetime.fromtimestamp(ms / MS, UTC)
+    except (ValueError, OverflowError):
+        return "9999-12-31T23:59:59.999Z"
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{ms % MS:03d}Z"
+
+
+def instant_ms(text: str) -> int:
+    """Milliseconds since 1970 of an RFC 3339 instant with a zone; raises ValueError."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None or "T" not in text.upper():
+        raise ValueError("an instant is written like 2026-11-30T09:15:00Z, with a zone")
+    ms = round(at.timestamp() * MS)
+    if not 0 <= ms <= INTEGER_MAX:
+        raise ValueError("the instant lies before 1970")
+    return ms
+
+
+def to_http(card: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource or an answer in HTTP units."""
+    shown: dict[str, Any] = {}
+    for name, value in card.items():
+        special = _SPECIAL.get(name)
+        if name in _UNTOUCHED:
+            shown[name] = value
+        elif special is not None:
+            shown[name] = special(value)
+        elif type(value) is int and _is_instant(name):
+            shown[name] = instant_text(value)
+        elif name == "ms" or name.endswith("_ms"):
+            shown[name[:-2] + "s"] = _seconds_of(value)
+        else:
+            shown[_RENAMED.get(name, name)] = _inner(value)
+    return shown
+
+
+def _inner(value: Any) -> Any:
+    if type(value) is dict:
+        return to_http(value)
+    if type(value) is list:
+        return [to_http(item) if type(item) is dict else item for item in value]
+    return value
+
+
+def _is_instant(name: str) -> bool:
+    return name in _INSTANTS or (name.endswith(_INSTANT_ENDS) and name not in _NO_INSTANTS)
+
+
+def _seconds_of(value: Any) -> Any:
+    return to_seconds(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _excluded(by_robot: Any) -> Any:
+    return {robot: instant_text(until) for robot, until in by_robot.items()}
+
+
+def _missed(pair: Any) -> Any:
+    return {"windows": pair[0], "last_window_at": instant_text(pair[1])} if isinstance(pair, list) else pair
+
+
+def _holds(held: Any) -> Any:
+    return _inner(held) if isinstance(held, list) else held
+
+
+def _checkpoints(saved: Any) -> Any:
+    return [{"number": number, "attempt": attempt, "saved_at": instant_text(at)} for number, attempt, at in saved]
+
+
+def _said(body: Any) -> Any:
+    """A text that the log keeps as a body: its JSON, where it is not sealed."""
+    return body["json"] if isinstance(body, dict) and body.keys() == {"json"} else body
+
+
+_SPECIAL: Final[dict[str, Callable[[Any], Any]]] = {
+    "excluded": _excluded,
+    "holds": _holds,
+    "missed": _missed,
+    "checkpoints": _checkpoints,
+    "note": _said,
+    "text": _said,
+    "message": _said,
+}
+
+
+# ---- pool settings ----
+
+SETTINGS_S: Final = {
+    "window_s": "window_ms",
+    "lease_s": "lease_ms",
+    "accept_s": "accept_ms",
+    "ageing_s": "ageing_ms",
+    "backoff_first_s": "backoff_first_ms",
+    "backoff_max_s": "backoff_max_ms",
+    "wait_s": "wait_ms",
+    "excluded_s": "excluded_ms",
+}
+"""Settings that are durations: name outside -> name in the log."""
+
+
+def settings_in(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Pool settings by their names in the log. What the log does not know keeps its name and is refused by it."""
+    into: dict[str, Any] = {}
+    for name, value in asked.items():
+        if name in SETTINGS_S and isinstance(value, int | float) and not isinstance(value, bool):
+            into[SETTINGS_S[name]] = to_ms(value)
+        else:
+            into["passing" if name == "pass" else name] = value
+    return into
+
+
+def setting_outside(name: str) -> str:
+    """The name outside of a setting of the log."""
+    return next((outside for outside, inside in SETTINGS_S.items() if inside == name), _RENAMED.get(name, name))
