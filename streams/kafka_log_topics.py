@@ -1,0 +1,261 @@
+"""The log's topics at the broker: made by `init_log`, compared by `check_log`, and the record that names the log."""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public by the documentation
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    TopicMetadata,
+)
+
+from commands.settings import FORMAT
+from streams.kafka_log_clients import ANSWER_S, Clients, Settings, error_of, fault
+from streams.kafka_log_follower import scan
+from streams.kafka_log_offsets import Offsets
+from streams.port import RECORD_BYTES_MAX, LogMisconfigured, LogUnavailable, Topic
+
+LOG_KEY: Final = "_log"
+HOUR_MS: Final = 3_600_000
+REQUIRED: Final[dict[str, str]] = {
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": str(RECORD_BYTES_MAX),
+    "unclean.leader.election.enable": "false",
+}
+FOR_EVER: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+WEEK: Final = FOR_EVER | {"retention.ms": str(7 * 24 * HOUR_MS)}
+HOURS: Final = FOR_EVER | {"retention.ms": str(6 * HOUR_MS)}
+BY_TOPIC: Final[dict[str, dict[str, str]]] = {
+    Topic.COMMANDS: WEEK,
+    Topic.REPORTS: WEEK,
+    Topic.EVENTS: FOR_EVER,
+    Topic.OUTCOMES: HOURS,
+    "snapshots": {"cleanup.policy": "compact"},
+}
+# Given when a topic is made, not compared later: how soon old segments go.
+AT_FIRST: Final[dict[str, Mapping[str, str]]] = {
+    Topic.OUTCOMES: {"segment.ms": str(HOUR_MS)},
+    "snapshots": {"segment.bytes": str(100 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.3"},
+}
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """What is at the broker: brokers, and for each topic name its partitions and replicas (least of all)."""
+
+    brokers: int
+    partitions: dict[str, int]
+    replicas: dict[str, int]
+
+
+@dataclass(slots=True, frozen=True)
+class LogName:
+    """What the `_log` record says."""
+
+    log_id: str
+    format: int
+
+
+def topic_names(clients: Clients) -> dict[str, str]:
+    """Our word for each topic, and its name at the broker."""
+    return {topic.value: clients.topic(topic) for topic in Topic} | {"snapshots": clients.snapshots}
+
+
+def expected_settings(topic: str, replicas: int) -> dict[str, str]:
+    """What the topic called `topic` in our words must be set to."""
+    return REQUIRED | BY_TOPIC[topic] | {"min.insync.replicas": "2" if replicas >= 3 else "1"}
+
+
+def find_topics(clients: Clients, admin: AdminClient) -> Found:
+    """What is there now. Raises LogUnavailable."""
+    try:
+        metadata = admin.list_topics(timeout=ANSWER_S)
+    except KafkaException as failed:
+        if error_of(failed).code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+            raise LogUnavailable(
+                f"Kafka at {clients.bootstrap} does not answer: start it, or correct log.at."
+            ) from None
+        raise fault(error_of(failed), f"asking {clients.bootstrap} for its topics") from None
+    ours = {name: metadata.topics[name] for name in topic_names(clients).values() if name in metadata.topics}
+    there = {name: topic for name, topic in ours.items() if topic.error is None and topic.partitions}
+    return Found(
+        len(metadata.brokers),
+        {name: len(topic.partitions) for name, topic in there.items()},
+        {name: _replicas(topic) for name, topic in there.items()},
+    )
+
+
+def _replicas(topic: TopicMetadata) -> int:
+    return min(len(partition.replicas) for partition in topic.partitions.values())
+
+
+def differences(clients: Clients, admin: AdminClient, found: Found) -> list[str]:
+    """Each way in which topics are not what Fleetlog needs, one sentence each with what to do."""
+    said: list[str] = []
+    names = topic_names(clients)
+    missing = [name for name in names.values() if name not in found.partitions]
+    if missing:
+        said.append(f"Topics are missing: {', '.join(missing)}; run `fleetlog log init`.")
+    counts = {found.partitions[name] for name in names.values() if name in found.partitions}
+    if len(counts) > 1:
+        listed = ", ".join(f"{name} {found.partitions[name]}" for name in names.values() if name in found.partitions)
+        said.append(
+            f"Topics have different numbers of partitions ({listed}): a pool's records would part; "
+            "make the log anew with `fleetlog log init` under another prefix and copy it with `fleetlog log copy`."
+        )
+    for topic, name in names.items():
+        if name in found.partitions:
+            actual = _settings_of(admin, name)
+            for setting, value in expected_settings(topic, found.replicas[name]).items():
+                if actual.get(setting) != value:
+                    said.append(
+                        f"Topic {name} has {setting}={actual.get(setting)}, Fleetlog needs {value}: run "
+                        f"kafka-configs.sh --bootstrap-server {clients.bootstrap} --alter --topic {name} "
+                        f"--add-config {setting}={value}."
+                    )
+    return said
+
+
+def _settings_of(admin: AdminClient, name: str) -> dict[str, Any]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    try:
+        entries = admin.describe_configs([resource], request_timeout=ANSWER_S)[resource].result()
+    except KafkaException as failed:
+        raise fault(error_of(failed), f"reading the settings of {name}") from None
+    return {setting: entry.value for setting, entry in entries.items()}
+
+
+def require_good(clients: Clients, admin: AdminClient) -> int:
+    """The number of partitions. Raises LogMisconfigured with every difference, LogUnavailable."""
+    found = find_topics(clients, admin)
+    said = differences(clients, admin, found)
+    if said:
+        raise LogMisconfigured(" ".join(said))
+    return found.partitions[clients.snapshots]
+
+
+# ---- the record that names the log ----
+
+
+def read_name(clients: Clients, offsets: Offsets) -> LogName | None:
+    """What the last `_log` record in `snapshots` says, None where there is none."""
+    end = offsets.end_of_snapshots(0)
+    newest = None
+    for messages in scan(clients, TopicPartition(clients.snapshots, 0, OFFSET_BEGINNING), end) if end else ():
+        for message in messages:
+            if message.key() == LOG_KEY.encode() and message.value():
+                newest = message.value()
+    if newest is None:
+        return None
+    said = json.loads(newest)
+    return LogName(said["log_id"], said["format"])
+
+
+def require_name(clients: Clients, offsets: Offsets) -> LogName:
+    """The name of the log. Raises LogMisconfigured where `log init` did not come to its end."""
+    name = read_name(clients, offsets)
+    if name is None:
+        raise LogMisconfigured(f"The topics of {clients.prefix} have no name yet: run `fleetlog log init`.")
+    return name
+
+
+def _write_name(clients: Clients, offsets: Offsets, change: LogName | None) -> LogName:
+    """Writes the `_log` record: `change`, or a new name where there is none. One process at a time: the last to
+    initialise fences the others before anybody reads."""
+    producer = clients.transactional("log-name")
+    try:
+        producer.init_transactions(ANSWER_S)
+        name = change or read_name(clients, offsets)
+        if name is None or change is not None:
+            name = name or LogName(str(uuid.uuid4()), FORMAT)
+            value = json.dumps({"v": 1, "log_id": name.log_id, "format": name.format}).encode()
+            producer.begin_transaction()
+            producer.produce(clients.snapshots, value, LOG_KEY, 0)
+            producer.commit_transaction(ANSWER_S)
+    except KafkaException as failed:
+        raise fault(error_of(failed), "naming the log") from None
+    return name
+
+
+# ---- what the command line calls ----
+
+
+def init_log(
+    bootstrap: str,
+    prefix: str = "fleetlog",
+    partitions: int = 12,
+    replication: int | None = None,
+    kafka_settings: Settings | None = None,
+) -> str:
+    """Makes what is missing of the topics, names the log, and gives its id; again it changes nothing.
+
+    `replication`: 3 where there are three brokers or more, else 1. Raises LogMisconfigured where topics are there
+    that are not what Fleetlog needs (also with another number of partitions than asked for), LogUnavailable.
+    """
+    clients = Clients(bootstrap, prefix, kafka_settings or {})
+    admin = clients.admin()
+    found = find_topics(clients, admin)
+    for name, count in found.partitions.items():
+        if count != partitions:
+            raise LogMisconfigured(
+                f"Topic {name} has {count} partitions already, asked for are {partitions}: their number is fixed; "
+                f"ask for {count}, or use another prefix."
+            )
+    copies = replication or (3 if found.brokers >= 3 else 1)
+    if copies > found.brokers:
+        raise LogMisconfigured(f"{copies} replicas need {copies} brokers, {found.brokers} answered: ask for fewer.")
+    new = [
+        NewTopic(name, partitions, copies, config={**expected_settings(topic, copies), **AT_FIRST.get(topic, {})})
+        for topic, name in topic_names(clients).items()
+        if name not in found.partitions
+    ]
+    for name, made in admin.create_topics(new, request_timeout=ANSWER_S).items() if new else ():
+        try:
+            made.result()
+        except KafkaException as failed:
+            if error_of(failed).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise fault(error_of(failed), f"making topic {name}") from None
+    _wait_for_topics(clients, admin)
+    require_good(clients, admin)
+    return _write_name(clients, Offsets(clients, admin), None).log_id
+
+
+def _wait_for_topics(clients: Clients, admin: AdminClient) -> None:
+    """New topics are known to all brokers a moment after they were made."""
+    give_up = time.monotonic() + ANSWER_S
+    while len(find_topics(clients, admin).partitions) < len(topic_names(clients)):
+        if time.monotonic() > give_up:
+            raise LogUnavailable("Kafka made the topics but does not show them yet: run `fleetlog log init` again.")
+        time.sleep(0.05)
+
+
+def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings | None = None) -> list[str]:
+    """Every difference between the topics and what Fleetlog needs, one sentence each with what to do; [] if none.
+
+    Raises LogUnavailable, and LogMisconfigured where the broker may not be asked.
+    """
+    clients = Clients(bootstrap, prefix, kafka_settings or {})
+    admin = clients.admin()
+    found = find_topics(clients, admin)
+    said = differences(clients, admin, found)
+    if clients.snapshots in found.partitions and read_name(clients, Offsets(clients, admin)) is None:
+        said.append(f"The log of {prefix} has no name yet: run `fleetlog log init`.")
+    return said
+
+
+def raise_log_format(
+    bootstrap: str, new_format: int, prefix: str = "fleetlog", kafka_settings: Settings | None = None
+) -> None:
+    """Lifts the log's format (never lowers it). Raises LogMisconfigured, LogUnavailable."""
+    clients = Clients(bootstrap, prefix, kafka_settings or {})
+    offsets = Offsets(clients, clients.admin())
+    name = require_name(clients, offsets)
+    if new_format < name.format:
+        raise LogMisconfigured(f"The log has format {name.format} already; a format is never lowered.")
+    _write_name(clients, offsets, LogName(name.log_id, new_format))
