@@ -101,17 +101,16 @@ class EmbeddedReader(EmbeddedReading):
         store = open_secondary(folder)
         try:
             head = store.head()
-        except BaseException:
+            if head is None:
+                raise LogMisconfigured(f"The log in {folder} was never finished; make it with `fleetlog log init`.")
+            super().__init__(folder, head)
+            store.bind(self.tracks)
+        except Exception as error:
             store.close()
-            raise
-        if head is None:
-            store.close()
-            raise LogMisconfigured(f"The log in {folder} was never finished; make it with `fleetlog log init`.")
-        super().__init__(folder, head)
+            raise fault_of(error, folder) from None
         self._lock = threading.RLock()
         self._closed = False
         self._store: Store | None = store
-        store.bind(self.tracks)
         self._sequence = store.db.latest_sequence_number()
 
     def refresh(self) -> None:
@@ -148,8 +147,13 @@ class EmbeddedReader(EmbeddedReading):
     def _open_anew(self) -> Store:
         if self._closed:
             raise LogUnavailable("This reader of the log is closed.")
-        self._store = store = open_secondary(self.folder)
-        store.bind(self.tracks)
+        store = open_secondary(self.folder)
+        try:
+            store.bind(self.tracks)
+        except Exception:
+            store.close()
+            raise
+        self._store = store
         self._sequence = store.db.latest_sequence_number()
         return store
 

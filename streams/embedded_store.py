@@ -26,6 +26,7 @@ from rocksdict import (
     DBRecoveryMode,
     Options,
     Rdict,
+    RdictIter,
     WriteBatch,
     WriteOptions,
 )
@@ -181,7 +182,7 @@ class Store:
         while offset < stop and room > 0:
             key = found.key()
             if key != record_key(partition, offset):
-                found.status()
+                _check_status(found, track, offset)
                 check_kept((track.beginning, end), topic, partition, start)
                 raise corrupt(topic, partition, offset)
             stored = found.value()
@@ -214,6 +215,16 @@ class Store:
                     family.close()
         if self._secondary:
             shutil.rmtree(self._secondary, ignore_errors=True)
+
+
+def _check_status(found: RdictIter, track: Track, offset: int) -> None:
+    """Raises what ended an iteration before `offset`, if a fault did."""
+    try:
+        found.status()
+    except Exception as error:
+        if str(error).startswith("Corruption"):
+            raise corrupt(track.topic, track.partition, offset) from None
+        raise
 
 
 def write_gently(db: Rdict, fill: Callable[[], WriteBatch], options: WriteOptions) -> None:
@@ -272,6 +283,8 @@ def fault_of(error: Exception, folder: Path) -> LogFault:
         return error
     if type(error) is not Exception and not isinstance(error, OSError | DbClosedError):
         raise error
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return LogMisconfigured(f"{folder} is not a folder; name one that the log may use for itself.")
     if "/LOCK: " in text:
         return LogLocked(
             f"The log in {folder} is in use by {_user_of(folder)}: stop that first, or use another folder."

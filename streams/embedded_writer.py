@@ -33,8 +33,8 @@ GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
 """Where a group ends, so that nobody waits long for its end."""
 RECORD_OVERHEAD_BYTES: Final = 300
 """What a waiting record takes in memory beside its own bytes."""
-REOPEN_EVERY_S: Final = 1.0
-"""How often a log that failed is tried anew."""
+RETRY_EVERY_S: Final = 1.0
+"""How often a log that failed is tried again; between that everything is refused at once."""
 RELEASED_S: Final = 5.0
 """How long readers may take to let go of a RocksDB that failed."""
 
@@ -197,7 +197,7 @@ class Writer:
         self._work = threading.Condition()
         self._idle = False
         self._closing = False
-        self._failed_at = -REOPEN_EVERY_S
+        self._failed_at = -RETRY_EVERY_S
         self._reason = self._closed_reason = f"The log in {self._folder} is closed."
         self._group = Group(0, 0)
         self._thread = threading.Thread(target=self._run, name="fleetlog-log", daemon=True)
@@ -275,8 +275,10 @@ class Writer:
     def _write(self, items: Sequence[Append | Request]) -> None:
         """Makes a group of `items` durable and answers them; tries once more where it is known not to be written."""
         fault: LogFault = LogUnavailable(self._reason)
-        for _ in range(2):
+        tries = 2 if time.monotonic() - self._failed_at >= RETRY_EVERY_S else 0
+        for _ in range(tries):
             if self._opened is None and not self._open_anew():
+                fault = LogUnavailable(self._reason)
                 break
             self._number += 1
             try:
@@ -289,6 +291,9 @@ class Writer:
                     continue
             self._answer(items)
             return
+        if tries:
+            self._failed_at = time.monotonic()
+            self._reason = str(fault)
         self._refuse(items, fault)
 
     def _make_durable(self, items: Sequence[Append | Request]) -> None:
@@ -342,8 +347,6 @@ class Writer:
 
     def _open_anew(self) -> bool:
         """Opens the folder again after a fault, and finds what is in it."""
-        if time.monotonic() - self._failed_at < REOPEN_EVERY_S:
-            return False
         give_up = time.monotonic() + RELEASED_S
         while True:
             try:
@@ -355,7 +358,6 @@ class Writer:
                 if isinstance(fault, LogLocked) and time.monotonic() < give_up:
                     time.sleep(0.02)
                     continue
-                self._failed_at = time.monotonic()
                 self._reason = str(fault)
                 return False
             self._opened = store
