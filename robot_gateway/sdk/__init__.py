@@ -8,46 +8,49 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from robot_gateway.sdk.async_client import AsyncClient as AsyncClient
-    from robot_gateway.sdk.async_client import AsyncTaskHandle as AsyncTaskHandle
-    from robot_gateway.sdk.client import Client as Client
-    from robot_gateway.sdk.client import TaskHandle as TaskHandle
-    from robot_gateway.sdk.context import AsyncTaskContext as AsyncTaskContext
-    from robot_gateway.sdk.context import TaskContext as TaskContext
+    from robot_gateway.sdk.async_client import AsyncClient, AsyncTaskHandle
+    from robot_gateway.sdk.client import Client, TaskHandle
+    from robot_gateway.sdk.context import AsyncTaskContext, TaskContext
     from robot_gateway.sdk.errors import (
-        Fatal as Fatal,
+        Fatal,
+        FleetlogError,
+        Retry,
+        Stopped,
+        TaskCancelled,
+        TaskDead,
+        TaskDiscarded,
+        TaskEnded,
+        WaitTimeout,
     )
-    from robot_gateway.sdk.errors import (
-        FleetlogError as FleetlogError,
-    )
-    from robot_gateway.sdk.errors import (
-        Retry as Retry,
-    )
-    from robot_gateway.sdk.errors import (
-        Stopped as Stopped,
-    )
-    from robot_gateway.sdk.errors import (
-        TaskCancelled as TaskCancelled,
-    )
-    from robot_gateway.sdk.errors import (
-        TaskDead as TaskDead,
-    )
-    from robot_gateway.sdk.errors import (
-        TaskDiscarded as TaskDiscarded,
-    )
-    from robot_gateway.sdk.errors import (
-        TaskEnded as TaskEnded,
-    )
-    from robot_gateway.sdk.errors import (
-        WaitTimeout as WaitTimeout,
-    )
-    from robot_gateway.sdk.resources import Event as Event
-    from robot_gateway.sdk.resources import Submission as Submission
-    from robot_gateway.sdk.resources import Task as Task
-    from robot_gateway.sdk.robot import Robot as Robot
-    from robot_gateway.sdk.shell import parse_kind as parse_kind
-    from robot_gateway.sdk.shell import shell_robot as shell_robot
-    from robot_gateway.sdk.submitter import Submitter as Submitter
+    from robot_gateway.sdk.resources import Event, Submission, Task
+    from robot_gateway.sdk.robot import Robot
+    from robot_gateway.sdk.shell import parse_kind, shell_robot
+    from robot_gateway.sdk.submitter import Submitter
+
+__all__ = [
+    "AsyncClient",
+    "AsyncTaskContext",
+    "AsyncTaskHandle",
+    "Client",
+    "Event",
+    "Fatal",
+    "FleetlogError",
+    "Retry",
+    "Robot",
+    "Stopped",
+    "Submission",
+    "Submitter",
+    "Task",
+    "TaskCancelled",
+    "TaskContext",
+    "TaskDead",
+    "TaskDiscarded",
+    "TaskEnded",
+    "TaskHandle",
+    "WaitTimeout",
+    "parse_kind",
+    "shell_robot",
+]
 
 HOMES: Final[dict[str, tuple[str, ...]]] = {
     "async_client": ("AsyncClient", "AsyncTaskHandle"),
@@ -77,6 +80,8 @@ def __getattr__(name: str) -> Any:
     """The public names, and the error classes of the reasons, when first used."""
     if name.startswith("_"):
         raise AttributeError(name)
+    if name in HOMES:
+        return import_module(f"robot_gateway.sdk.{name}")
     return getattr(import_module(f"robot_gateway.sdk.{_HOME_OF.get(name, 'errors')}"), name)
 
 

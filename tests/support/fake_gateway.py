@@ -330,10 +330,9 @@ class PollSession(Session):
                 return None
             if self._polls != mine:
                 return {"messages": [], "cursor": asked["seen"]}
-            if self._closed is not None and not self._messages:
+            if self._closed is not None:
                 self.ended.set()
-                return self._closed
-            return {"messages": [m for _, m in self._messages], "cursor": self._count}
+            return {"messages": [m for _, m in self._messages], "cursor": self._count} | (self._closed or {})
 
 
 class FakeGateway:
