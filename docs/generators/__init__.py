@@ -1,0 +1,1 @@
+"""What writes the reference pages: one module for each part of the surface that the pages describe."""

@@ -1,0 +1,147 @@
+"""docs/reference/http.md: paths and request bodies, from the gateway's own OpenAPI description."""
+
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from commands.messages import PROTOCOL
+from docs.generators.markdown import code, page, table
+from robot_gateway.app import create_app
+from robot_gateway.gateway import Gateway
+from robot_gateway.settings import GatewaySettings
+from robot_gateway.submit import SUBMIT_PROTOCOL
+
+TAGS: Final = ("tasks", "lists", "robots", "pools", "events", "system")
+"""The order of the sections; every tag of the description has one."""
+
+CONVENTIONS: Final = """
+One port, JSON. A running gateway serves the same description at `/docs` (for people) and `/openapi.json` (for
+programs).
+
+- **Units.** Durations are seconds (`_s`), instants RFC 3339 with a zone. Events are served as stored, in
+  milliseconds.
+- **Command ids.** Send `Idempotency-Key: <uuid>` with POST and PATCH, or take the one in the answer. The same id with
+  the same content is answered as it was; with other content: 409 `command_id_conflict`. A verb that finds its effect
+  in place answers `changed: false`.
+- **Positions.** Every answer says how far it is true: `position` in the body, `Fleetlog-Position` in the header. With
+  `?after=POSITION` the answer waits up to 5 s until the tables include it, then 503 `behind`.
+- **Lists.** `{"items": [...], "next": cursor or null, "position": ...}`; give `next` as `?cursor=`. A cursor holds for
+  an hour.
+- **Filter.** `?where=` takes parts joined by spaces, all of which must hold: `state=DEAD kind=weld* label.line=3
+  target=dock-7 robot=r1 reason=poison older=2h priority>=7`.
+- **Errors.** `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`, `reason`, `retryable`,
+  `request_id`, and where they apply `field` (a JSON pointer), `retry_after_s` and `command_id`. The words of `reason`:
+  [reasons.md](reasons.md).
+- **Access.** Where the gateway has tokens: `Authorization: Bearer TOKEN`, see [tokens](../operate/tokens.md).
+- **Strict.** Unknown fields and parameters are refused, with the nearest known name. Integers lie within 2^53-1; no
+  NaN, no NUL, no lone surrogate; depth at most 64. Ids: `[A-Za-z0-9][A-Za-z0-9._:-]*`, at most 128 characters (kinds
+  64).
+"""
+WEBSOCKETS: Final = f"""
+| path | subprotocol | |
+|---|---|---|
+| `/v1/pools/{{pool}}/robots/{{robot}}/session` | `{PROTOCOL}` | a robot's session, see [protocol.md](protocol.md) |
+| `/v1/submit` | `{SUBMIT_PROTOCOL}` | submissions without waiting for each answer |
+
+On `/v1/submit` the client sends `{{"type": "submit", "id": UUID, "pool": NAME, "tasks": [...]}}` and gets
+`{{"type": "accepted", "of": UUID, "tasks": [...], "position": ...}}` or `{{"type": "refused", "of": UUID, "reason":
+...}}`. At most 1,024 messages may be unanswered; beyond that the gateway stops reading.
+"""
+STREAM: Final = """
+`/v1/stream` sends server-sent events: `id` is a position, `event` the type, `data` the event as stored, and a comment
+line after 15 s of silence. A client that reconnects with `Last-Event-ID` misses nothing and sees nothing twice. A
+reader that does not keep up gets `event: dropped` and is cut.
+"""
+
+
+def openapi() -> dict[str, Any]:
+    """The description of all paths. Nothing is served for it, so the gateway is its settings alone."""
+    return create_app(cast(Gateway, SimpleNamespace(settings=GatewaySettings()))).openapi()
+
+
+def http_page() -> str:
+    """docs/reference/http.md."""
+    description = openapi()
+    by_tag: dict[str, list[tuple[str, str, dict[str, Any]]]] = {tag: [] for tag in TAGS}
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            by_tag[operation["tags"][0]].append((method.upper(), path, operation))
+    parts = [CONVENTIONS]
+    for tag, operations in by_tag.items():
+        rows = [_operation(method, path, operation) for method, path, operation in operations]
+        parts += [f"## {tag.capitalize()}", table(("path", "", "parameters", "body"), rows)]
+        if tag == "events":
+            parts.append(STREAM)
+    parts += ["## WebSockets", WEBSOCKETS, "## Request bodies", BODIES_NOTE]
+    schemas = description["components"]["schemas"]
+    parts += [_model(name, schemas[name]) for name in sorted(schemas) if schemas[name].get("properties")]
+    return page("HTTP", *parts)
+
+
+BODIES_NOTE: Final = "A field with `?` may be left out: then the default holds, of the pool where there is one."
+
+
+def _operation(method: str, path: str, operation: dict[str, Any]) -> tuple[str, str, str, str]:
+    parameters = [code(p["name"]) for p in operation.get("parameters", []) if p["in"] == "query"]
+    text = f"**{operation['summary']}.** {operation.get('description', '')}"
+    return f"{method} {code(path)}", text, ", ".join(parameters), _body(operation)
+
+
+def _body(operation: dict[str, Any]) -> str:
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    return " or ".join(_kind(one) for one in schema.get("oneOf", [schema] if schema else []))
+
+
+def _model(name: str, schema: dict[str, Any]) -> str:
+    rows = [
+        (code(field) + ("" if field in schema.get("required", []) else "?"), _kind(inner), _note(inner))
+        for field, inner in schema["properties"].items()
+    ]
+    return "\n\n".join(
+        (f"### {name}", " ".join(schema.get("description", "").split()), table(("field", "type", ""), rows))
+    )
+
+
+def _note(schema: dict[str, Any]) -> str:
+    notes = [schema.get("description", "").replace("<", "{").replace(">", "}")]
+    if schema.get("default") not in (None, [], {}):
+        notes.append(f"default {code(str(schema['default']).lower())}")
+    return "; ".join(filter(None, notes))
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """A JSON schema in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return " or ".join(_kind(one) for one in schema[several] if one.get("type") != "null")
+    if "enum" in schema or "const" in schema:
+        return " or ".join(code(value) for value in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type", "any JSON")
+    if "patternProperties" in schema:
+        return f"object of {_kind(next(iter(schema['patternProperties'].values())))}"
+    if kind == "array":
+        kind = f"list of {_kind(schema.get('items', {}))}"
+    elif kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        kind = f"object of {_kind(schema['additionalProperties'])}"
+    elif schema.get("format") == "date-time":
+        kind = "instant"
+    limits = ", ".join(_limits(schema))
+    return f"{kind} ({limits})" if limits else kind
+
+
+def _limits(schema: dict[str, Any]) -> list[str]:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    limits = []
+    if "exclusiveMinimum" in schema:
+        limits.append(f"above {schema['exclusiveMinimum']:g}")
+    if low is not None and high is not None:
+        limits.append(f"{low:g} to {high:,}")
+    elif low is not None or high is not None:
+        limits.append(f"from {low:g}" if low is not None else f"up to {high:,}")
+    if "maxLength" in schema:
+        limits.append(f"at most {schema['maxLength']:,} characters")
+    if "maxItems" in schema:
+        limits.append(f"at most {schema['maxItems']:,}")
+    return limits

@@ -1,0 +1,17 @@
+"""The reference pages are what the code says now."""
+
+import pytest
+
+from docs.generate import DOCS, PAGES, generate
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_a_generated_page_is_current(name: str) -> None:
+    """If this fails, the code has changed: run `make docs` and commit what it writes."""
+    assert (DOCS / name).read_text() == generate(name)
+
+
+def test_every_page_of_the_generated_folders_is_generated() -> None:
+    """Nobody writes by hand where `make docs` would not find it."""
+    found = {f"{folder}/{path.name}" for folder in ("reference", "formats") for path in (DOCS / folder).iterdir()}
+    assert found - {"reference/README.md"} == set(PAGES)
