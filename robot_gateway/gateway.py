@@ -14,15 +14,17 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 from pydantic_core import to_json
 
-from commands.inputs import CommandBase, Explain, encode_command
+from commands.inputs import CommandBase, encode_command
 from commands.messages import CLOSE_CODES
 from commands.reasons import Refusal
+from projections.queries import Tables
 from robot_gateway.access import Access
 from robot_gateway.following import OutcomeFollower
 from robot_gateway.heartbeats import HeartbeatGather
 from robot_gateway.metrics import GatewayMetrics
 from robot_gateway.pending import BUSY_RETRY_MS, Answer, Asker, Collected, Pending, Waiting, into_future
-from robot_gateway.reads import Reads, Tables
+from robot_gateway.polling import Polling
+from robot_gateway.reads import Reads
 from robot_gateway.sessions import LOG_AWAY_RETRY_MS, Channel, Session
 from robot_gateway.settings import GatewaySettings, settings_problems
 from robot_gateway.stream import EventHub
@@ -70,8 +72,9 @@ class Gateway:
         self.log, self.settings, self.name = log, settings, name
         self.access = Access(settings)
         self.metrics = GatewayMetrics(registry or CollectorRegistry())
-        self.reads = Reads(tables, after_wait_s)
+        self.reads = Reads(tables, log, after_wait_s)
         self.hub = EventHub(log)
+        self.polling = Polling(self)
         self.pending = Pending(settings.unanswered_max, settings.answer_timeout_s, time.monotonic)
         self.payload_max_bytes = settings.payload_max_bytes
         self.submissions_stopped = submissions_stopped
@@ -114,7 +117,7 @@ class Gateway:
             self._sweeper.cancel()
         await asyncio.to_thread(self.follower.stop)
         await self.hub.stop()
-        self.reads.close()
+        await asyncio.to_thread(self.reads.close)
 
     def add_part(self, name: str, part: Part) -> None:
         """One more part that must be ready, with a line of its own in `/readyz`."""
@@ -162,7 +165,7 @@ class Gateway:
 
     def _append_command(self, command: CommandBase, waiting: Waiting) -> Refusal | None:
         value = encode_command(command)
-        self.metrics.commands.labels("read" if isinstance(command, Explain) else "write").inc()
+        self.metrics.commands.inc()
         if len(value) > VALUE_BYTES_MAX:
             return Refusal("too_large", f"a command has at most {VALUE_BYTES_MAX} bytes, this one has {len(value)}")
         try:
@@ -235,26 +238,28 @@ class Gateway:
 
     def _deliver(self, batch: list[dict[str, Any]]) -> None:
         """One batch of outcomes, in their order."""
+        delivered = 0
         for outcome in batch:
             try:
-                self._deliver_one(outcome)
+                delivered += self._deliver_one(outcome)
             except Exception:
                 # One message that we cannot place must not take the others with it.
-                self.metrics.outcomes.labels("fault").inc()
                 logger.exception("an outcome of pool %s could not be delivered", outcome.get("pool"))
+        self.metrics.outcomes_delivered.inc(delivered)
+        self.metrics.outcomes_for_nobody.inc(len(batch) - delivered)
 
-    def _deliver_one(self, outcome: dict[str, Any]) -> None:
+    def _deliver_one(self, outcome: dict[str, Any]) -> bool:
+        """Whether somebody was there for it."""
         pool, robot, message = outcome["pool"], outcome.get("robot"), outcome["message"]
         sequence = outcome.get("position")
         position = f"{self._log_id}~{pool}@{sequence}" if sequence is not None else None
         if robot is None:
-            found = self.pending.answer(pool, outcome["of"], message, position)
-        else:
-            session = self._session_for(pool, robot, outcome.get("epoch"), message)
-            found = session is not None
-            if session is not None:
-                session.deliver(message, position or "")
-        self.metrics.outcomes.labels("delivered" if found else "nobody").inc()
+            return self.pending.answer(pool, outcome["of"], message, position)
+        session = self._session_for(pool, robot, outcome.get("epoch"), message)
+        if session is None:
+            return False
+        session.deliver(message, position or "")
+        return True
 
     def _session_for(self, pool: str, robot: str, epoch: int | None, message: dict[str, Any]) -> Session | None:
         """Answers to a hello by its id, all else by epoch."""
@@ -293,7 +298,8 @@ class Gateway:
         if tokens_too and self.access.tokens is not None:
             self.access.tokens.reload_if_changed()
         now = time.monotonic()
-        for one in [*self.sessions, *self.submitters]:
+        connected: list[Session | SubmitStream] = [*self.sessions, *self.submitters]
+        for one in connected:
             overdue = one.overdue(now)
             if overdue is not None:
                 one.close(*overdue)

@@ -126,6 +126,14 @@ def json_response(
     return Response(to_json(value), status, told, "application/json")
 
 
+def stored_events(items: list[bytes], following: str | None, position: str) -> Response:
+    """A page of events, each as it is stored, byte for byte."""
+    tail = to_json({"next": following, "position": position})[1:]
+    return Response(
+        b'{"items":[%b],%b' % (b",".join(items), tail), 200, {POSITION_HEADER: position}, "application/json"
+    )
+
+
 def accepted(answer: Answer, command_id: str) -> dict[str, Any]:
     """What the owner accepted. Raises RefusedRequest with what it refused."""
     if answer.refusal is not None:

@@ -12,11 +12,12 @@ class GatewayMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self.commands = Counter("fleetlog_gateway_commands", "Commands sent to owners", ["kind"], registry=registry)
+        self.commands = Counter("fleetlog_gateway_commands", "Commands sent to owners", registry=registry)
         self.reports = Counter("fleetlog_gateway_reports", "Robot messages sent to the log", registry=registry)
-        self.outcomes = Counter(
+        outcomes = Counter(
             "fleetlog_gateway_outcomes", "Outcomes received, by whether somebody was there", ["to"], registry=registry
         )
+        self.outcomes_delivered, self.outcomes_for_nobody = outcomes.labels("delivered"), outcomes.labels("nobody")
         self.requests = Counter(
             "fleetlog_gateway_requests", "HTTP requests answered", ["method", "route", "status"], registry=registry
         )

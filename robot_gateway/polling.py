@@ -149,7 +149,7 @@ class Polling:
 
     async def _not_here(self, pool: str, robot: str) -> Refusal:
         """The session has ended, or lives on another gateway."""
-        card = await self._gateway.reads.robot(pool, robot)
+        card = await self._gateway.reads.robot_card(pool, robot)
         elsewhere = card is not None and card.get("online") and card.get("gateway") != self._gateway.name
         if elsewhere:
             return Refusal("wrong_gateway", "this session is not on this gateway")

@@ -83,7 +83,7 @@ class Principal:
 
     def covers_pool(self, pool: str) -> bool:
         """Whether the token is for `pool`."""
-        return any(fnmatchcase(pool, glob) for glob in self.pools)
+        return self.everywhere or any(fnmatchcase(pool, glob) for glob in self.pools)
 
     def covers_robot(self, robot: str) -> bool:
         """Whether the token is for `robot`."""

@@ -41,7 +41,7 @@ async def tasks(
 
 @router.get("/tasks/count", summary="How many tasks")
 async def count(caller: Calling, where: Where = "", after: After = None) -> Response:
-    """How many tasks match `where`, and how many of them are in each state."""
+    """How many tasks match `where`; `complete` is false where the counting ended early."""
     _need_list(caller)
     await caller.gateway.reads.reach(after)
     found = await caller.gateway.reads.count(caller.principal, where)
@@ -55,16 +55,16 @@ async def dead_letters(
     """Dead letters with the reason they are dead, a page at a time."""
     _need_list(caller)
     await caller.gateway.reads.reach(after)
-    page = await caller.gateway.reads.dead_letters(caller.principal, where, sort, limit, cursor)
+    page = await caller.gateway.reads.tasks(caller.principal, where, sort, limit, cursor, dead=True)
     return json_response(page, position=page["position"])
 
 
 @router.get("/robots", summary="Robots")
 async def robots(
-    caller: Calling, where: Where = "", sort: Sort = None, limit: Limit = 50, cursor: Cursor = None, after: After = None
+    caller: Calling, where: Where = "", limit: Limit = 50, cursor: Cursor = None, after: After = None
 ) -> Response:
     """Those that match `where`, a page at a time."""
     caller.need("read")
     await caller.gateway.reads.reach(after)
-    page = await caller.gateway.reads.robots(caller.principal, where, sort, limit, cursor)
+    page = await caller.gateway.reads.robots(caller.principal, where, limit, cursor)
     return json_response(page, position=page["position"])

@@ -24,7 +24,7 @@ async def robot(caller: Calling, pool: PathName, robot: PathName, after: After =
     """Its state, capabilities, slots, and the attempts it holds."""
     caller.need("read", pool)
     await caller.gateway.reads.reach(after)
-    found = await caller.gateway.reads.robot_resource(pool, robot)
+    found = await caller.gateway.reads.robot(pool, robot)
     if found is None:
         raise refuse("no_such_robot", f"there is no robot {robot} in pool {pool}")
     return json_response(found, position=found["position"])

@@ -16,6 +16,7 @@ from robot_gateway.http import (
     accepted,
     body_of,
     json_response,
+    stored_events,
     takes,
 )
 from robot_gateway.models import TaskIn, TasksIn, model_of
@@ -152,8 +153,7 @@ async def history(
     reads = caller.gateway.reads
     await reads.reach(after)
     await may_read(caller, pool, task)
-    page = await reads.history(pool, task, limit, cursor, with_bodies=sees_bodies(caller, pool))
-    return json_response(page, position=page["position"])
+    return stored_events(*await reads.history(pool, task, limit, cursor, with_bodies=sees_bodies(caller, pool)))
 
 
 @router.get("/{task}/why", summary="Why the task is where it is")

@@ -9,7 +9,7 @@ from streams.port import RECORD_BYTES_MAX
 
 
 def problems(**settings: object) -> list[str]:
-    return settings_problems(GatewaySettings(**settings), RECORD_BYTES_MAX)  # type: ignore[arg-type]
+    return settings_problems(GatewaySettings.model_validate(settings), RECORD_BYTES_MAX)
 
 
 def test_the_defaults_are_possible() -> None:

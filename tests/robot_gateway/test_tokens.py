@@ -101,10 +101,7 @@ def test_a_change_is_seen_and_a_broken_file_changes_nothing(tmp_path: Path) -> N
         (f'[[token]]\nname = "a"\nsha256 = "{"0" * 64}"\nrole = "king"', "token 1: role"),
         (f'[[token]]\nname = "a"\nsha256 = "{"0" * 64}"\nrole = "robot"\nextra = 1', "token 1: extra"),
         (f'[[token]]\nname = "a"\nsha256 = "{"0" * 64}"\nrole = "robot"\nexpires = 2027-01-01T00:00:00', "time zone"),
-        (
-            f'[[token]]\nname="a"\nsha256="{"0" * 64}"\nrole="robot"\n[[token]]\nname="a"\nsha256="{"1" * 64}"\nrole="robot"',
-            "two tokens called a",
-        ),
+        (2 * f'[[token]]\nname="a"\nsha256="{"0" * 64}"\nrole="robot"\n', "two tokens called a"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, content: str, said: str) -> None:
