@@ -100,7 +100,7 @@ def new_gateway(settings: Settings, log: Log) -> Gateway:
     low = _low_disk(settings)
     return Gateway(
         log,
-        Tables(tables_folder(settings), log.log_id),
+        Tables(tables_folder(settings), log),
         settings.gateway,
         _life("gateway"),
         after_wait_s=settings.projector.after_wait_s,
