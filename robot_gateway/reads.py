@@ -153,8 +153,8 @@ class Reads:
         """A task as it stands when it has ended, or after `wait_s`."""
         found: Answer[Any] = await self.run(self._tables.task, pool, task)
         if not has_ended(found):
-            ended = await self._ended_watch.wait(pool, task, wait_s)
-            found = ended or await self.run(self._tables.task, pool, task)
+            ended: Answer[Any] | None = await self._ended_watch.wait(pool, task, wait_s)
+            found = await self.run(self._tables.task, pool, task) if ended is None else ended
         return resource(found)
 
     async def body(self, pool: str, task: str, which: str) -> tuple[Any, str]:
