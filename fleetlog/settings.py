@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from commands.settings import PoolSettings, settings_problem
 from fleetlog.layers import OPEN_SECTIONS, Given, Layers, SettingsProblem, read_layers, settings_file, unknown
-from robot_gateway.settings import GatewaySettings, settings_problems, pool_problem
+from robot_gateway.settings import GatewaySettings, pool_problem, settings_problems
 from robot_gateway.wire import setting_outside, settings_in
 from streams.port import RECORD_BYTES_MAX
 

@@ -1,0 +1,264 @@
+"""Look: tasks, robots, pools, targets, events, and the live view of it all."""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Final
+
+import typer
+
+from fleetlog import listing
+from fleetlog.asking import part
+from fleetlog.choosing import in_pool
+from fleetlog.listing import LIMIT, All, Columns, Limit, Sort, Watch, Where, limit_of
+from fleetlog.output import Item
+from fleetlog.problems import no_answer
+from fleetlog.telling import kind_of, subject, tell
+from fleetlog.verb import LOOK, POOL_AND_GATEWAY, Call, Uses, verb
+from fleetlog.when import clock, instant, rfc3339
+
+TASK_COLUMNS: Final = (
+    "id",
+    "kind",
+    "state",
+    "priority",
+    "target",
+    "robot",
+    "attempt",
+    "progress",
+    "submitted_at",
+    "since_at",
+)
+ROBOT_COLUMNS: Final = (
+    "id",
+    "state",
+    "since_at",
+    "slots",
+    "used",
+    "ready",
+    "attempts",
+    "capabilities",
+    "counts.completed",
+)
+POOL_COLUMNS: Final = (
+    "pool",
+    "tasks.WAITING",
+    "tasks.RUNNING",
+    "tasks.DEAD",
+    "robots.IDLE",
+    "robots.BUSY",
+    "robots.OFFLINE",
+)
+TARGET_COLUMNS: Final = ("name", "open", "waiting", "holder.task", "holder.robot", "last_served_at", "paused.reason")
+EVENT_COLUMNS: Final = ("sequence", "at", "type", "subject", "what")
+
+TaskId = Annotated[str, typer.Argument(metavar="TASK")]
+
+
+@verb(
+    "tasks",
+    LOOK,
+    POOL_AND_GATEWAY,
+    ("fleetlog tasks", "fleetlog tasks --where 'state=WAITING older=1m' --columns id,kind"),
+)
+def tasks(
+    call: Call,
+    where: Where = "",
+    limit: Limit = LIMIT,
+    everything: All = False,
+    sort: Sort = None,
+    columns: Columns = None,
+    watch: Watch = False,
+) -> None:
+    """List tasks.
+
+    Sorted by submission, newest first, or by priority, eligible, since, ended, attempt, failures, lost, waited, ran.
+    """
+    listing.show(
+        call,
+        lambda: call.gateway.pages(
+            "/v1/tasks", limit_of(limit, everything), where=in_pool(call, where), sort=sort or "-submitted"
+        ),
+        TASK_COLUMNS,
+        columns,
+        watch,
+    )
+
+
+@verb("task", LOOK, POOL_AND_GATEWAY, ("fleetlog task order-17", "fleetlog task order-17 --json"))
+def task(call: Call, task: TaskId) -> None:
+    """Show one task as it stands."""
+    found = call.gateway.get(f"/v1/pools/{part(call.pool)}/tasks/{part(task)}")
+    call.out.card(found, skip=("position",))
+
+
+@verb("why", LOOK, POOL_AND_GATEWAY, ("fleetlog why order-18", "fleetlog why order-18 --json"))
+def why(call: Call, task: TaskId) -> None:
+    """Say why a task is where it is: what holds it, in the words of its owner."""
+    found = call.gateway.get(f"/v1/pools/{part(call.pool)}/tasks/{part(task)}/why")
+    call.out.say(found, str(found.get("text", "")))
+
+
+@verb("history", LOOK, POOL_AND_GATEWAY, ("fleetlog history order-17", "fleetlog history order-17 --json"))
+def history(call: Call, task: TaskId) -> None:
+    """Show every event of a task, from its submission on."""
+    path = f"/v1/pools/{part(call.pool)}/tasks/{part(task)}/history"
+    if call.out.as_json:
+        call.out.rows(call.gateway.pages(path, None), ())
+        return
+    events = list(call.gateway.pages(path, None))
+    first = events[0]["occurred_at"] if events else 0
+    rows = [event_row(event) | {"after_s": (event["occurred_at"] - first) / 1000} for event in events]
+    call.out.rows(rows, ("sequence", "at", "after_s", "type", "what") if call.out.terminal else EVENT_COLUMNS)
+
+
+def event_row(event: Item) -> dict[str, Any]:
+    """An event as a row: number, time, type, what it is about, and what happened in words."""
+    return {
+        "sequence": event["sequence"],
+        "at": clock(event["occurred_at"]),
+        "type": kind_of(event),
+        "subject": subject(event),
+        "what": tell(event),
+    }
+
+
+@verb(
+    "events",
+    LOOK,
+    POOL_AND_GATEWAY,
+    ("fleetlog events --where 'task=order-17'", "fleetlog events --types TaskCompleted,TaskCancelled --from 1h --json"),
+)
+def events(
+    call: Call,
+    where: Where = "",
+    types: Annotated[
+        str | None, typer.Option("--types", metavar="TYPE,...", help="TaskAssigned,LeaseExpired ...")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--from", metavar="WHEN", help="An instant, or a span back: 2h.")] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="WHEN", help="An instant, or a span back.")] = None,
+    limit: Limit = LIMIT,
+    everything: All = False,
+    columns: Columns = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
+) -> None:
+    """List events as they stand in the log, oldest first.
+
+    With --follow only those from now on, unless --from says since when.
+    """
+    asked = {"where": in_pool(call, where), "types": types}
+    if not follow or since is not None:
+        bounds = {
+            "from": instant(since, "--from", back=True) if since else None,
+            "to": instant(until, "--to", back=True) if until else None,
+        }
+        found = call.gateway.pages("/v1/events", None if follow else limit_of(limit, everything), **asked, **bounds)
+        _show_events(call, found, columns)
+    if follow:
+        _show_events(call, _following(call, asked), columns)
+
+
+def _show_events(call: Call, found: Iterable[Item], columns: str | None) -> None:
+    if call.out.as_json or columns is not None:
+        listing.show(call, lambda: found, EVENT_COLUMNS, columns, False)
+    elif call.out.terminal:
+        for event in found:
+            row = event_row(event)
+            call.out.console().print(f"{row['at']}  {row['subject']:<32} {row['what']}", markup=False)
+    else:
+        call.out.rows((event_row(event) | {"at": rfc3339(event["occurred_at"])} for event in found), EVENT_COLUMNS)
+
+
+def _following(call: Call, asked: dict[str, Any]) -> Iterator[Item]:
+    """Events from now on; a connection that breaks is made anew where it broke off."""
+    position: str | None = None
+    while True:
+        for told in call.gateway.stream(position, **asked):
+            if told is not None:
+                position = told.position
+                yield told.data
+        if position is None:
+            raise no_answer("the stream of events ended before it began: ask again, or see /readyz of the gateway.")
+
+
+@verb("robots", LOOK, POOL_AND_GATEWAY, ("fleetlog robots", "fleetlog robots r1"))
+def robots(
+    call: Call,
+    robot: Annotated[str | None, typer.Argument(metavar="[ROBOT]", help="Show this one whole.")] = None,
+    where: Where = "",
+    limit: Limit = LIMIT,
+    everything: All = False,
+    sort: Sort = None,
+    columns: Columns = None,
+    watch: Watch = False,
+) -> None:
+    """List robots with their state and what they hold, or show one."""
+    if robot is not None:
+        call.out.card(call.gateway.get(f"/v1/pools/{part(call.pool)}/robots/{part(robot)}"), skip=("position",))
+        return
+    listing.show(
+        call,
+        lambda: _robot_rows(
+            call, call.gateway.pages("/v1/robots", limit_of(limit, everything), where=in_pool(call, where), sort=sort)
+        ),
+        ROBOT_COLUMNS,
+        columns,
+        watch,
+    )
+
+
+def _robot_rows(call: Call, found: Iterable[Item]) -> Iterator[Item]:
+    for robot in found:
+        held = robot.get("attempts")
+        yield robot if call.out.as_json or not isinstance(held, dict) else {**robot, "attempts": list(held)}
+
+
+@verb("pools", LOOK, Uses.GATEWAY, ("fleetlog pools", "fleetlog pools --json"))
+def pools(
+    call: Call,
+    limit: Limit = LIMIT,
+    everything: All = False,
+    sort: Sort = None,
+    columns: Columns = None,
+    watch: Watch = False,
+) -> None:
+    """List pools with what waits and runs in them."""
+    listing.show(
+        call,
+        lambda: listing.sorted_by(call.gateway.pages("/v1/pools", None), sort, limit_of(limit, everything)),
+        POOL_COLUMNS,
+        columns,
+        watch,
+    )
+
+
+@verb("targets", LOOK, POOL_AND_GATEWAY, ("fleetlog targets", "fleetlog targets --sort -waiting --limit 10"))
+def targets(
+    call: Call,
+    limit: Limit = LIMIT,
+    everything: All = False,
+    sort: Sort = None,
+    columns: Columns = None,
+    watch: Watch = False,
+) -> None:
+    """List targets that have open tasks, with what waits for each and which task holds it."""
+    path = f"/v1/pools/{part(call.pool)}/targets"
+    listing.show(
+        call,
+        lambda: listing.sorted_by(call.gateway.pages(path, None), sort, limit_of(limit, everything)),
+        TARGET_COLUMNS,
+        columns,
+        watch,
+    )
+
+
+@verb("watch", LOOK, POOL_AND_GATEWAY, ("fleetlog watch", "fleetlog watch --where 'kind=checksum' --timeout 5"))
+def watch(
+    call: Call,
+    where: Annotated[str, typer.Option("--where", metavar="FILTER", help="Only these tasks and their events.")] = "",
+) -> None:
+    """Watch the fleet live: robots and what they run, the queue, what happens.
+
+    On a terminal a view that renews itself, elsewhere a line for each event. Ctrl-C ends it, --timeout after a time.
+    """
+    from fleetlog.watching.main import watch_fleet
+
+    watch_fleet(call, where)

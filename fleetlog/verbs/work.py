@@ -1,0 +1,433 @@
+"""Work: submit tasks, wait for them, take their results, cancel or change them."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from fleetlog import choosing
+from fleetlog.asking import TIMEOUT_S, WAIT_S, part
+from fleetlog.choosing import Reason, Tasks, Where, Yes, body, do_to_each
+from fleetlog.output import Item, duration
+from fleetlog.problems import Problem, no_answer, wrong_usage
+from fleetlog.submitting import (
+    deadlines_of,
+    in_batches,
+    labels_of,
+    lines_of,
+    payload_of,
+    task_fields,
+)
+from fleetlog.verb import POOL_AND_GATEWAY, WORK, Call, verb
+from fleetlog.when import instant
+
+ENDED: Final = frozenset({"COMPLETED", "CANCELLED", "DEAD", "DISCARDED"})
+OPEN: Final = frozenset({"WAITING", "ASSIGNED", "RUNNING", "LOST"})
+EXPLAIN_AFTER_S: Final = 2.0
+"""How long `--wait` is silent before it says why the task waits."""
+
+
+class Then(StrEnum):
+    """What happens when a deadline passes."""
+
+    alarm = "alarm"
+    dead = "dead"
+    cancel = "cancel"
+
+
+class OnLost(StrEnum):
+    """What follows when a robot falls silent."""
+
+    requeue = "requeue"
+    wait = "wait"
+    ask = "ask"
+    never = "never"
+
+
+class Pass(StrEnum):
+    """Which tasks of a target may pass one that backs off."""
+
+    higher = "higher"
+    all = "all"
+
+
+class Late(StrEnum):
+    """What becomes of a late `complete`."""
+
+    accept = "accept"
+    record = "record"
+
+
+Require = Annotated[
+    list[str] | None, typer.Option("--require", metavar="CONDITION", help="What the robot must have: gpu, gpu_mem>=16.")
+]
+Prefer = Annotated[list[str] | None, typer.Option("--prefer", metavar="CONDITION", help="What it had better have.")]
+Priority = Annotated[int | None, typer.Option("--priority", min=0, max=9, help="0 (default) to 9.")]
+SlotCost = Annotated[int | None, typer.Option("--slot-cost", min=1, max=1024, help="Slots it takes; default: 1.")]
+NotBefore = Annotated[str | None, typer.Option("--not-before", metavar="WHEN", help="An instant, or a span: 2h.")]
+Label = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="For filters.")]
+StartBy = Annotated[str | None, typer.Option("--start-by", metavar="WHEN", help="Deadline for the start.")]
+EndBy = Annotated[str | None, typer.Option("--end-by", metavar="WHEN", help="Deadline for the end.")]
+RunWithin = Annotated[
+    float | None, typer.Option("--run-within", metavar="SECONDS", min=0.001, help="Limit for one attempt.")
+]
+ThenOption = Annotated[Then, typer.Option("--then", help="What happens when one of these deadlines passes.")]
+CommandId = Annotated[
+    str | None, typer.Option("--command-id", metavar="UUID", help="Asking again with the same one is safe.")
+]
+
+
+@verb(
+    "submit",
+    WORK,
+    POOL_AND_GATEWAY,
+    ("fleetlog submit checksum --payload hello --wait", "fleetlog submit checksum --lines words.txt --priority 5"),
+)
+def submit(
+    call: Call,
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="What is to be done.")] = None,
+    payload: Annotated[
+        str | None, typer.Option("--payload", metavar="JSON|TEXT|@FILE|-", help="What it is to be done with.")
+    ] = None,
+    lines: Annotated[
+        str | None,
+        typer.Option("--lines", metavar="FILE|-", help="A task for each line: with KIND a payload, else a whole task."),
+    ] = None,
+    task_id: Annotated[
+        str | None, typer.Option("--id", metavar="TASK", help="Default: made from the command id.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, and print the result.")] = False,
+    priority: Priority = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="NAME", help="What it is done to: one task of it at a time.")
+    ] = None,
+    require: Require = None,
+    prefer: Prefer = None,
+    slot_cost: SlotCost = None,
+    not_before: NotBefore = None,
+    start_by: StartBy = None,
+    end_by: EndBy = None,
+    run_within: RunWithin = None,
+    then: ThenOption = Then.alarm,
+    lease: Annotated[float | None, typer.Option("--lease", metavar="SECONDS", help="At least three windows.")] = None,
+    accept: Annotated[float | None, typer.Option("--accept", metavar="SECONDS", help="Time to accept.")] = None,
+    failures_max: Annotated[int | None, typer.Option("--failures-max", min=1, max=100, help="Then it is dead.")] = None,
+    backoff_first: Annotated[float | None, typer.Option("--backoff-first", metavar="SECONDS", min=0)] = None,
+    backoff_max: Annotated[float | None, typer.Option("--backoff-max", metavar="SECONDS", min=0)] = None,
+    lost_max: Annotated[
+        int | None, typer.Option("--lost-max", min=1, max=100, help="Robots it may lose before it is dead.")
+    ] = None,
+    on_lost: Annotated[OnLost | None, typer.Option("--on-lost", help="When its robot falls silent.")] = None,
+    lost_wait: Annotated[
+        float | None, typer.Option("--lost-wait", metavar="SECONDS", min=0, help="With --on-lost wait.")
+    ] = None,
+    passing: Annotated[Pass | None, typer.Option("--pass", help="Who may pass it on its target in back-off.")] = None,
+    late: Annotated[Late | None, typer.Option("--late", help="What becomes of a late result.")] = None,
+    label: Label = None,
+    command_id: CommandId = None,
+) -> None:
+    """Submit a task, or one for each line of a file.
+
+    It is in the log when this returns. A payload that is JSON is taken as JSON, any other text as a string.
+    """
+    shared = task_fields(
+        priority=priority,
+        target=target,
+        requirement=require,
+        prefer=prefer,
+        slot_cost=slot_cost,
+        not_before=instant(not_before, "--not-before") if not_before else None,
+        deadlines=deadlines_of(start_by, end_by, run_within, then.value),
+        lease_s=lease,
+        accept_s=accept,
+        failures_max=failures_max,
+        backoff_first=backoff_first,
+        backoff_max=backoff_max,
+        lost_max=lost_max,
+        on_lost=on_lost.value if on_lost else None,
+        lost_wait=lost_wait,
+        labels=labels_of(label),
+        late=late.value if late else None,
+        **({"pass": passing.value} if passing else {}),
+    )
+    command = _command_id(command_id)
+    if lines is not None:
+        if payload is not None or task_id is not None:
+            raise wrong_usage("--lines has payloads and ids of its own: leave out --payload and --id.")
+        _submit_lines(call, lines, kind, shared, command, wait)
+        return
+    if kind is None:
+        raise wrong_usage("what is to be done? Name the kind: fleetlog submit checksum --payload hello.")
+    task = shared | body(id=task_id) | {"kind": kind, "payload": payload_of(payload)}
+    _submit_one(call, task, command, wait)
+
+
+def _command_id(given: str | None) -> uuid.UUID:
+    try:
+        return uuid.UUID(given) if given else uuid.uuid4()
+    except ValueError:
+        raise wrong_usage(f"--command-id {given!r} is no UUID.") from None
+
+
+def _tasks_path(call: Call) -> str:
+    return f"/v1/pools/{part(call.pool)}/tasks"
+
+
+def _submit_one(call: Call, task: dict[str, Any], command: uuid.UUID, wait: bool) -> None:
+    answer = call.gateway.post(_tasks_path(call), task, command_id=str(command))
+    new = answer.get("changed", True)
+    lacking = _lacking(answer)
+    if not wait:
+        call.out.say(answer, answer["id"] if new else f"{answer['id']} (known already, {answer['state']})")
+        if lacking:
+            call.out.note(lacking)
+        return
+    call.out.note(f"{answer['id']} submitted; waiting for its end.{' ' + lacking if lacking else ''}")
+    ended = wait_for(call, answer["id"], bool(lacking))
+    _show_end(call, ended, with_result=True)
+
+
+def _lacking(answer: Item) -> str:
+    """What is said where no registered robot can do the task."""
+    wanted = [condition for condition in answer.get("unsatisfiable", ()) if condition != "slots>=1"]
+    if wanted:
+        return f"No registered robot has {', '.join(wanted)} yet; the task waits for one."
+    return "No robot is registered in this pool yet; the task waits for one." if "unsatisfiable" in answer else ""
+
+
+def _submit_lines(
+    call: Call, path: str, kind: str | None, shared: dict[str, Any], command: uuid.UUID, wait: bool
+) -> None:
+    counts = {"submitted": 0, "known": 0, "refused": 0}
+    ids: list[str] = []
+    total = _count_lines(path)
+    with call.out.progress("submit", total) as advance:
+        for number, group in enumerate(in_batches(lines_of(path, kind, shared))):
+            # Each request has an id that follows from the command's: the whole file can be sent again.
+            one = str(uuid.uuid5(command, str(number)))
+            answer = call.gateway.post(_tasks_path(call), {"tasks": [task for _, task in group]}, command_id=one)
+            for (line, _), entry in zip(group, answer["tasks"], strict=True):
+                _count_entry(call, line, entry, counts, ids)
+            advance(len(group))
+    if not call.out.as_json:
+        said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to submit"
+        call.out.note(f"{said}.")
+    if counts["refused"]:
+        raise Problem(f"{counts['refused']} lines were refused; the reasons stand above.")
+    if wait:
+        _wait_for_all(call, ids)
+
+
+def _count_lines(path: str) -> int:
+    if path == "-":
+        return 0
+    try:
+        with open(path, "rb") as file:
+            return sum(1 for line in file if line.strip())
+    except OSError:
+        return 0
+
+
+def _count_entry(call: Call, line: int, entry: Item, counts: dict[str, int], ids: list[str]) -> None:
+    if "task" not in entry:
+        counts["refused"] += 1
+        problem = entry.get("problem") or {}
+        call.out.note(f"line {line}: {problem.get('detail', 'refused')} [{problem.get('reason', 'internal')}]")
+        if call.out.as_json:
+            call.out.json(entry)
+        return
+    counts["submitted" if entry["status"] == 201 else "known"] += 1
+    ids.append(entry["task"]["id"])
+    if call.out.as_json:
+        call.out.json(entry["task"])
+    elif not call.out.quiet:
+        call.out.text(entry["task"]["id"])
+
+
+# ---- waiting ----
+
+
+def wait_for(call: Call, task: str, explained: bool = False, give_up: float | None = None) -> Item:
+    """The task when it has ended. Says once why it waits. Raises Problem when the time is over."""
+    began = time.monotonic()
+    if give_up is None and call.timeout_s is not None:
+        give_up = began + call.timeout_s
+    # A gateway that restarts meanwhile is waited for.
+    call.gateway.timeout_s = max(call.timeout_s or 0.0, TIMEOUT_S)
+    while True:
+        left = WAIT_S if give_up is None else min(WAIT_S, give_up - time.monotonic())
+        if left <= 0:
+            raise no_answer(f"{task} has not ended in time: it goes on; ask again with `fleetlog wait {task}`.")
+        wait_s = left if explained else min(left, EXPLAIN_AFTER_S)
+        found: Item = call.gateway.get(f"{_tasks_path(call)}/{part(task)}", wait_s=round(wait_s, 3))
+        if found["state"] in ENDED:
+            return found
+        if not explained and time.monotonic() - began >= EXPLAIN_AFTER_S:
+            explained = True
+            call.out.note(str(call.gateway.get(f"{_tasks_path(call)}/{part(task)}/why").get("text", "")))
+
+
+def _show_end(call: Call, task: Item, with_result: bool) -> None:
+    """Says how a task ended; raises Problem where it was not completed."""
+    completed = task["state"] == "COMPLETED"
+    result = None
+    if completed and with_result:
+        result = call.gateway.get(f"{_tasks_path(call)}/{part(str(task['id']))}/result")
+    if call.out.as_json:
+        call.out.json(dict(task) | ({"result": result} if completed and with_result else {}))
+    else:
+        call.out.note(ending(task))
+        if completed and with_result:
+            _print_result(call, result)
+    if not completed:
+        raise Problem(f"{task['id']} was not completed: see `fleetlog history {task['id']}`.")
+
+
+def ending(task: Item) -> str:
+    """How a task ended, in words."""
+    text = f"{task['id']} {str(task['state']).lower()}"
+    if task.get("robot"):
+        text += f" by {task['robot']}" if task["state"] == "COMPLETED" else f" (last robot: {task['robot']})"
+    if isinstance(task.get("ran_s"), int | float):
+        text += f" after {duration(task['ran_s'])}"
+    if task.get("dead_reason"):
+        text += f" ({task['dead_reason']})"
+    message = (task.get("error") or {}).get("message")
+    return f"{text}: {message}" if message and task["state"] == "DEAD" else text
+
+
+def _print_result(call: Call, result: Any) -> None:
+    if isinstance(result, str):
+        call.out.text(result)
+    elif result is not None:
+        call.out.text(json.dumps(result, ensure_ascii=False, indent=2 if call.out.terminal else None))
+
+
+def _wait_for_all(call: Call, ids: list[str]) -> None:
+    give_up = None if call.timeout_s is None else time.monotonic() + call.timeout_s
+    otherwise = 0
+    with call.out.progress("wait", len(ids)) as advance:
+        for task in ids:
+            ended = wait_for(call, task, explained=True, give_up=give_up)
+            if ended["state"] != "COMPLETED":
+                otherwise += 1
+                call.out.note(ending(ended))
+            advance(1)
+    if otherwise:
+        raise Problem(f"{otherwise} of {len(ids)} tasks were not completed: see `fleetlog dead-letters`.")
+
+
+@verb("wait", WORK, POOL_AND_GATEWAY, ("fleetlog wait order-17", "fleetlog wait order-17 order-18 --timeout 60"))
+def wait(call: Call, tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="Ids; - reads them.")]) -> None:
+    """Wait until tasks have ended. Exit code 1 where one was not completed, 3 when the time is over."""
+    give_up = None if call.timeout_s is None else time.monotonic() + call.timeout_s
+    otherwise = []
+    for task in choosing.from_arguments(tasks):
+        ended = wait_for(call, task, give_up=give_up)
+        call.out.say(ended, ending(ended))
+        if ended["state"] != "COMPLETED":
+            otherwise.append(task)
+    if otherwise:
+        raise Problem(f"not completed: {', '.join(otherwise[:5])}; see `fleetlog history {otherwise[0]}`.")
+
+
+@verb("result", WORK, POOL_AND_GATEWAY, ("fleetlog result order-17", "fleetlog result order-17 --wait --json"))
+def result(
+    call: Call,
+    task: Annotated[str, typer.Argument(metavar="TASK")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end first.")] = False,
+) -> None:
+    """Print what a task came to: a text as it is, anything else as JSON."""
+    found = wait_for(call, task) if wait else call.gateway.get(f"{_tasks_path(call)}/{part(task)}")
+    if found["state"] != "COMPLETED":
+        raise Problem(f"{task} has no result, it is {found['state']}: see `fleetlog why {task}`.")
+    value = call.gateway.get(f"{_tasks_path(call)}/{part(task)}/result")
+    if call.out.as_json:
+        call.out.json(value)
+    else:
+        _print_result(call, value)
+
+
+# ---- cancel, change ----
+
+
+@verb(
+    "cancel",
+    WORK,
+    POOL_AND_GATEWAY,
+    ("fleetlog cancel order-18 --reason 'ordered twice'", "fleetlog cancel --where 'kind=report older=2h' --yes"),
+)
+def cancel(call: Call, tasks: Tasks = None, where: Where = None, yes: Yes = False, reason: Reason = None) -> None:
+    """Say that nobody wants tasks any more.
+
+    One that does not run ends at once. The robot of a running one is told; it may still complete it.
+    """
+    found = choosing.chosen(call, tasks, where, yes, "cancel", OPEN)
+    do_to_each(call, found, "cancel", _cancelled, _posting(call, "cancel", body(reason=reason)))
+
+
+def _cancelled(answer: Item) -> str:
+    return "cancelled" if answer["state"] == "CANCELLED" else f"{answer['state']}: its robot is asked to stop"
+
+
+def _posting(call: Call, verb: str, said: dict[str, Any]) -> Callable[[str, str], Item]:
+    return lambda path, _: call.gateway.post(f"{path}/{verb}", said)
+
+
+@verb(
+    "change",
+    WORK,
+    POOL_AND_GATEWAY,
+    ("fleetlog change order-18 --priority 9", "fleetlog change --where 'kind=report' --not-before 2h --yes"),
+)
+def change(
+    call: Call,
+    tasks: Tasks = None,
+    where: Where = None,
+    yes: Yes = False,
+    priority: Priority = None,
+    require: Require = None,
+    prefer: Prefer = None,
+    slot_cost: SlotCost = None,
+    not_before: NotBefore = None,
+    start_by: StartBy = None,
+    end_by: EndBy = None,
+    run_within: RunWithin = None,
+    then: ThenOption = Then.alarm,
+    label: Label = None,
+    reason: Reason = None,
+) -> None:
+    """Change waiting tasks: what is given replaces what was, everything else stays."""
+    changed = changes(
+        priority, require, prefer, slot_cost, not_before, deadlines_of(start_by, end_by, run_within, then.value), label
+    )
+    if not changed:
+        raise wrong_usage("what is to change? Give --priority, --require, --not-before, a deadline or --label.")
+    found = choosing.chosen(call, tasks, where, yes, "change", frozenset({"WAITING"}))
+    asked = changed | body(reason=reason)
+    do_to_each(call, found, "change", lambda _: "changed", lambda path, _: call.gateway.patch(path, asked))
+
+
+def changes(
+    priority: int | None,
+    require: list[str] | None,
+    prefer: list[str] | None,
+    slot_cost: int | None,
+    not_before: str | None,
+    deadlines: dict[str, Any] | None,
+    label: list[str] | None,
+) -> dict[str, Any]:
+    """The fields of a task that are to change."""
+    return body(
+        priority=priority,
+        requirement=require,
+        prefer=prefer,
+        slot_cost=slot_cost,
+        not_before=instant(not_before, "--not-before") if not_before else None,
+        deadlines=deadlines,
+        labels=labels_of(label),
+    )
