@@ -1,0 +1,114 @@
+"""The product under measurement: everything that `fleetlog up` runs, in processes of its own, on a fresh log."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from fleetlog.composition import open_reader
+from fleetlog.settings import Settings
+from streams.port import LogReader
+
+START_S: Final = 60.0
+
+
+class BenchProblem(Exception):
+    """A benchmark could not be run; the message says why."""
+
+
+class Product:
+    """A running product: its gateway's `url` and the settings by which its log can be read."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self.url = url
+        self.settings = settings
+
+    def reader(self) -> LogReader:
+        """Its log, for the referee."""
+        return open_reader(self.settings)
+
+
+@contextmanager
+def running(log: str, kafka: str | None) -> Iterator[Product]:
+    """The product on a fresh log: `embedded`, or `kafka` with the brokers' addresses. Raises BenchProblem."""
+    with tempfile.TemporaryDirectory(prefix="fleetlog-bench-") as folder:
+        settings = _settings(log, kafka, Path(folder))
+        if log == "kafka":
+            from streams.kafka_log import init_log
+
+            init_log(settings.bootstrap, settings.log.prefix, settings.log.partitions)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fleetlog.bench.product"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"FLEETLOG_LOGS_LEVEL": "warning"},
+        )
+        try:
+            yield Product(_started(process, settings), settings)
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait(30)
+
+
+def _settings(log: str, kafka: str | None, folder: Path) -> Settings:
+    if log == "kafka" and not kafka:
+        raise BenchProblem("say where the brokers are: --kafka HOST:PORT (`make kafka` starts one)")
+    given: dict[str, Any] = {
+        "log": {
+            "at": f"kafka:{kafka}" if log == "kafka" else f"embedded:{folder}",
+            "prefix": f"bench-{uuid.uuid4().hex[:8]}",
+            "partitions": 4,
+        },
+        "gateway": {"listen": "127.0.0.1:0"},
+        "projector": {"folder": str(folder / "tables")},
+    }
+    return Settings.model_validate(given)
+
+
+def _started(process: "subprocess.Popen[bytes]", settings: Settings) -> str:
+    if process.stdin is None or process.stdout is None:
+        raise BenchProblem("the product was started without pipes")
+    process.stdin.write(settings.model_dump_json().encode() + b"\n")
+    process.stdin.flush()
+    url = process.stdout.readline().decode().strip()
+    if not url:
+        raise BenchProblem("the product did not start; its own words stand above")
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        try:
+            with urlopen(f"{url}/readyz", timeout=5):  # noqa: S310
+                return url
+        except (URLError, OSError):
+            time.sleep(0.1)
+    raise BenchProblem("the product did not become ready")
+
+
+def main() -> None:
+    """The process that is measured: settings on the first line of standard input; ends when that is closed."""
+    import threading
+
+    from fleetlog.composition import run_up
+
+    settings = Settings.model_validate(json.loads(sys.stdin.readline()))
+    stop = threading.Event()
+
+    def end_with_parent() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    run_up(settings, stop, lambda url: print(url, flush=True))
+
+
+if __name__ == "__main__":
+    main()
