@@ -20,11 +20,13 @@ class Faults:
 
     def __init__(self) -> None:
         self.raise_at: list[str] = []
+        self.writes = 0
         self.gate = threading.Event()
         self.gate.set()
 
     def __call__(self, step: str) -> None:
         if step == "write":
+            self.writes += 1
             self.gate.wait()
         if step in self.raise_at:
             self.raise_at.remove(step)
@@ -63,8 +65,10 @@ class EmbeddedSite(Site):
     @contextmanager
     def stalled(self, log: Log) -> Iterator[None]:
         self.faults.gate.clear()
-        yield
-        self.faults.gate.set()
+        try:
+            yield
+        finally:
+            self.faults.gate.set()
 
     def corrupt_record(self, log: Log, topic: Topic, partition: int, offset: int) -> Log:
         return self._spoil(log, topic.value, record_key(partition, offset))

@@ -47,7 +47,13 @@ class TestWithoutSync(LogContract):
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opener]:
+def faults() -> Faults:
+    """What is to happen around the writes of this test's log."""
+    return Faults()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, faults: Faults) -> Iterator[Opener]:
     """Opens the log of this test, and closes what was opened."""
     logs: list[EmbeddedLog] = []
 
@@ -56,29 +62,31 @@ def opened(tmp_path: Path) -> Iterator[Opener]:
         return logs[-1]
 
     yield opener
+    faults.gate.set()
     for log in logs:
         log.close()
 
 
-def test_what_many_threads_write_becomes_one_group(opened: Opener) -> None:
+def wait_until(true: Callable[[], bool]) -> None:
+    """Returns when it is true."""
+    give_up = time.monotonic() + CEILING_S
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+
+
+def test_what_many_threads_write_becomes_one_group(opened: Opener, faults: Faults) -> None:
     """While one group is written the others gather; all become durable together, each told after that."""
-    faults = Faults()
-    writes: list[int] = []
-
-    def hook(step: str) -> None:
-        faults(step)
-        if step == "write":
-            writes.append(1)
-
-    log = opened(partitions=4, hook=hook)
+    log = opened(partitions=4, hook=faults)
     members = Members(log)
     seats = [members.seat(p) for p in range(4)]
     for seat in seats:
         seat.take_over()
-    before = len(writes)
+    before = faults.writes
     faults.gate.clear()
     acks = Acks()
     log.append(Topic.COMMANDS, "_log-0", b"first", (), acks)
+    wait_until(lambda: faults.writes == before + 1)
     threads = [
         threading.Thread(target=seat.commit, args=([Output(Topic.EVENTS, "p", b"e")], 0, i))
         for i, seat in enumerate(seats)
@@ -87,22 +95,20 @@ def test_what_many_threads_write_becomes_one_group(opened: Opener) -> None:
         thread.start()
     for i in range(100):
         log.append(Topic.COMMANDS, "_log-1", f"{i}".encode(), (), acks)
-    while len(log._writer._queue) < 104:
-        time.sleep(0.001)
+    wait_until(lambda: len(log._writer._queue) == 104)
     assert acks.answers == []
     assert log.end(Topic.COMMANDS, 1) == 0
     faults.gate.set()
     acks.wait(101)
     for thread in threads:
         thread.join(CEILING_S)
-    assert len(writes) - before == 2
+    assert faults.writes == before + 2
     assert [offset for _, offset in acks.answers] == [0, *range(100)]
     assert [values(read(log, Topic.EVENTS, p)) for p in range(4)] == [[b"e"]] * 4
 
 
-def test_a_group_is_bounded(opened: Opener) -> None:
+def test_a_group_is_bounded(opened: Opener, faults: Faults) -> None:
     """However much waits, a group ends after some megabytes, and order stays."""
-    faults = Faults()
     log = opened(partitions=1, hook=faults)
     faults.gate.clear()
     acks = Acks()
