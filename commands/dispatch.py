@@ -76,14 +76,12 @@ def _reserved(queue: Queue, tops: list[Top]) -> Reservation | None:
     Without this, a task of cost 4 on robots of 4 slots would starve behind a stream of cost 1.
     """
     blocked = [top for top in tops if next(queue.with_room(top[1].need), None) is None]
-    if not blocked:
-        return None
-    entry, lane = min(blocked, key=_order)
-    cost = lane.need.slot_cost
-    fitting = [r for r in lane.need.able.values() if r.may_work and min(r.ready, r.slots) >= cost]
-    if not fitting:
-        return None
-    return entry, min(fitting, key=lambda robot: (-robot.room, robot.id))
+    for entry, lane in sorted(blocked, key=_order):
+        cost = lane.need.slot_cost
+        fitting = [r for r in lane.need.able.values() if r.may_work and min(r.ready, r.slots) >= cost]
+        if fitting:
+            return entry, min(fitting, key=lambda robot: (-robot.room, robot.id))
+    return None
 
 
 def _before(entry: Entry, reserved: Reservation | None) -> bool:
@@ -193,15 +191,16 @@ def requirement_notices(state: PoolState) -> Iterator[Step]:
             continue
         requirement, slot_cost = key
         if not need.able and need.waiting and key not in state.unsatisfiable:
-            first = next(t.id for t in reversed(state.tasks.values()) if t.state == "WAITING" and _wants(t, key))
-            missing = [*requirement, f"slots>={slot_cost}"]
+            tasks = state.tasks.values()
+            newest_first = reversed(tasks) if need.waiting == 1 else tasks
+            first = next(t.id for t in newest_first if t.state == "WAITING" and _wants(t, key))
             yield (
                 e.RequirementUnsatisfiable(
                     requirement=list(requirement),
                     slot_cost=slot_cost,
                     waiting=need.waiting,
                     first_task=first,
-                    missing=missing,
+                    missing=_missing(state, need),
                 ),
                 [],
             )
@@ -213,6 +212,16 @@ def requirement_notices(state: PoolState) -> Iterator[Step]:
                 ),
                 [],
             )
+
+
+def _missing(state: PoolState, need: Need) -> list[str]:
+    """The conditions that no registered robot meets; all of them where only their combination is missing."""
+    robots = state.robots.values()
+    conditions = {text: (text,) for text in need.requirement}
+    lacking = [text for text, alone in conditions.items() if not any(meets(alone, r.abilities) for r in robots)]
+    if not any(robot.slots >= need.slot_cost for robot in robots):
+        lacking.append(f"slots>={need.slot_cost}")
+    return lacking or [*need.requirement, f"slots>={need.slot_cost}"]
 
 
 def _wants(task: Task, key: tuple[tuple[str, ...], int]) -> bool:

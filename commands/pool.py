@@ -11,11 +11,12 @@ from typing import Any, Final
 from commands import events as e
 from commands.clockwork import act_on_time
 from commands.decide import Context, Decision, Draft, decide
+from commands.decide.answers import no, refused
 from commands.decide.pools import pool_created
 from commands.dispatch import assignment_message, next_assignment, requirement_notices
 from commands.events import Event, encode_event
 from commands.evolve import evolve, new_pool
-from commands.heartbeats import Pulse, Step, beats
+from commands.heartbeats import Pulse, Step, beats, hear, out_of_order
 from commands.ids import chain_hash, name_id
 from commands.inputs import CreatePool, Heartbeats, Report
 from commands.reasons import Refusal
@@ -28,6 +29,10 @@ SYSTEM_ACTOR: Final = "fleetlog"
 
 class PoolFault(Exception):
     """Applying an event failed: a fault of ours that stops the partition."""
+
+
+class EventTooLarge(ValueError):
+    """An event would be larger than a record may be."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -93,16 +98,19 @@ class Pool:
         """The pool begins because something was sent to it that may create it; a bad name stays unknown."""
         event = pool_created(self.state, context, {})
         if not isinstance(event, Refusal):
-            self._record(event, Cause(f"owner:{context.owner}", SYSTEM_ACTOR), context.now, 0)
+            self._record(event, Cause(f"owner:{context.owner}", SYSTEM_ACTOR), context.now)
 
     def take(self, asked: Any, context: Context) -> None:
         """One command or report: decided as a whole, then recorded. What `decide` raises leaves the state as it was."""
         if asked.create and not self.state.exists and not isinstance(asked, CreatePool):
             self.create(context)
-        decision = decide(self.state, asked, context)
-        self._record_all(decision, _cause(self.state.pool, asked), context.now)
+        decision = out_of_order(self.pulse, self.state, asked) or decide(self.state, asked, context)
+        try:
+            self._record_all(decision, _cause(self.state.pool, asked), context.now)
+        except EventTooLarge as fault:
+            self._record_all(_too_large(asked, fault), CLOCK, context.now)
         if isinstance(asked, Report):
-            self._hear(asked, context.now)
+            hear(self.pulse, self.state, asked, context.now)
         self._notices(context.now)
 
     def take_heartbeats(self, heartbeats: Heartbeats, context: Context) -> None:
@@ -112,20 +120,7 @@ class Pool:
                 self._send(step)
             else:
                 robot = getattr(step[0], "robot", heartbeats.gateway)
-                self._record(step[0], Cause(f"report:{robot}:heartbeat", SYSTEM_ACTOR), context.now, 0)
-
-    def _hear(self, report: Report, now: int) -> None:
-        """A message of the current session is a sign of life; one that names the current attempt counts for it."""
-        robot = self.state.robots.get(report.robot)
-        message: Any = report.message
-        if robot is None or not robot.online or robot.epoch != message.epoch:
-            return
-        window = self.state.window_start(now)
-        self.pulse.hear_robot(robot.id, window)
-        task = self.state.running.get(getattr(message, "task", ""))
-        current = None if task is None else task.current
-        if task is not None and current is not None and (task.attempt, current.robot) == (message.attempt, robot.id):
-            self.pulse.hear_task(task.id, window)
+                self._record(step[0], Cause(f"report:{robot}:heartbeat", SYSTEM_ACTOR), context.now)
 
     # ---- time and dispatch ----
 
@@ -135,11 +130,12 @@ class Pool:
             return
         if self.pulse.progress_due(now):
             for noted in self.pulse.take_progress(self.state, now):
-                self._record(noted, CLOCK, now, 0)
+                self._record(noted, CLOCK, now)
         if self.state.frozen:
             return
         self._steps("tick", act_on_time(self.state, now, settled), CLOCK, now)
-        self._steps("tick", close_windows(self.state, self.pulse, settled), CLOCK, now)
+        if not self.state.frozen:
+            self._steps("tick", close_windows(self.state, self.pulse, settled), CLOCK, now)
         self._notices(now)
 
     def dispatch(self, now: int, at_most: int) -> int:
@@ -153,7 +149,7 @@ class Pool:
             if step is None:
                 return count
             event = step[0]
-            self._record(event, DISPATCH, now, 0)
+            self._record(event, DISPATCH, now)
             if isinstance(event, e.TaskAssigned):
                 self._send(assignment_message(self.state, event))
         return at_most
@@ -170,7 +166,7 @@ class Pool:
 
     def note(self, event: Event, cause: Cause, now: int) -> None:
         """Records an event that the owner itself states (ownership, quarantine, clock)."""
-        self._record(event, cause, now, 0)
+        self._record(event, cause, now)
 
     def _steps(self, where: str, steps: Iterator[Step], cause: Cause, now: int) -> None:
         while True:
@@ -181,7 +177,7 @@ class Pool:
                 return
             if step is None:
                 return
-            self._record(step[0], cause, now, 0)
+            self._record(step[0], cause, now)
             for draft in step[1]:
                 self._send(draft)
 
@@ -194,38 +190,55 @@ class Pool:
             raise fault
         text = f"{type(fault).__name__}: {fault}"[:500]
         digest = name_id(where, text)
-        self._record(e.PoolFrozen(where=where, error=text, digest=digest), CLOCK, now, 0)
+        self._record(e.PoolFrozen(where=where, error=text, digest=digest), CLOCK, now)
 
     # ---- recording ----
 
     def _record_all(self, decision: Decision, cause: Cause, now: int) -> None:
-        for index, event in enumerate(decision.events):
-            self._record(event, cause, now, index)
+        """All of a decision or, where one event cannot be stored, nothing of it."""
+        values = [self._sealed(event, cause, now, index) for index, event in enumerate(decision.events)]
+        for event, value in zip(decision.events, values, strict=True):
+            self._apply(event, value)
         for draft in decision.drafts:
             self._send(draft)
 
     def _send(self, draft: Draft) -> None:
         self.written.outcomes.append(WrittenOutcome(self.state.pool, draft, self.state.sequence))
 
-    def _record(self, event: Event, cause: Cause, now: int, index: int) -> None:
+    def _record(self, event: Event, cause: Cause, now: int) -> None:
         """Fills the envelope, encodes, chains and applies: one act."""
+        self._apply(event, self._sealed(event, cause, now, 0))
+
+    def _sealed(self, event: Event, cause: Cause, now: int, index: int) -> bytes:
+        """The stored bytes of the event that comes `index` events after the next one; raises EventTooLarge."""
         state = self.state
         event.occurred_at = now
         event.id = _event_id(state, event, cause, index)
         event.pool = state.pool
-        event.sequence = state.sequence + 1
+        event.sequence = state.sequence + 1 + index
         event.caused_by = cause.caused_by
         event.actor = cause.actor
         event.traceparent = cause.traceparent
         value = encode_event(event)
         if len(value) > EVENT_BYTES_MAX:
-            raise ValueError(f"{event.name} of {len(value)} bytes is larger than a record may be")
+            raise EventTooLarge(f"{event.name} would have {len(value)} bytes, a record has at most {EVENT_BYTES_MAX}")
+        return value
+
+    def _apply(self, event: Event, value: bytes) -> None:
+        state = self.state
         state.chain = chain_hash(state.chain, value)
         try:
             evolve(state, event)
         except Exception as fault:
             raise PoolFault(f"applying {event.name} {event.sequence} of pool {state.pool} failed: {fault!r}") from fault
         self.written.events.append(WrittenEvent(event, value, state.chain))
+
+
+def _too_large(asked: Any, fault: EventTooLarge) -> Decision:
+    refusal = Refusal("too_large", str(fault))
+    if isinstance(asked, Report):
+        return no(asked.gateway, asked.robot, asked.message, refusal)
+    return refused(asked, refusal)
 
 
 def _cause(pool: str, asked: Any) -> Cause:

@@ -311,7 +311,6 @@ def _deadline(task: Task) -> int:
 
 
 def _barrier(target: Target) -> int:
-    """Only a priority above this may pass the target's tasks that back off."""
-    if not target.backing or any(task.terms.passing == "all" for task in target.backing.values()):
-        return -1
-    return max(task.terms.priority for task in target.backing.values())
+    """Only a priority above this may pass the target's tasks that back off; those with `pass: all` hold up nothing."""
+    backing = (task.terms for task in target.backing.values())
+    return max((terms.priority for terms in backing if terms.passing == "higher"), default=-1)

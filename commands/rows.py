@@ -14,9 +14,24 @@ from pydantic_core import from_json, to_json
 
 from commands.events import Deadlines
 from commands.evolve import new_pool
+from commands.evolve.tasks import ask_for_deadlines
 from commands.requirements import abilities_of
 from commands.settings import PoolSettings
-from commands.state import Attempt, Ended, Held, Hold, PoolState, Remembered, Robot, Saved, Story, Target, Task, Terms
+from commands.state import (
+    Attempt,
+    Ended,
+    Held,
+    Hold,
+    PoolState,
+    Remembered,
+    Reported,
+    Robot,
+    Saved,
+    Story,
+    Target,
+    Task,
+    Terms,
+)
 
 ROWS_FORMAT: Final = 1
 _DEADLINES: Final[TypeAdapter[Deadlines]] = TypeAdapter(Deadlines)
@@ -140,7 +155,7 @@ def _story_row(story: Story, with_offset: bool) -> dict[str, Any]:
         "last_end": story.last_end,
         "excluded": story.excluded,
         "clearings": story.clearings,
-        "late": sorted(map(list, story.late)),
+        "reported": _reported_row(story.reported),
         "checkpoint": None
         if saved is None
         else [saved.number, saved.sequence, saved.offset if with_offset else None, saved.saved_at],
@@ -157,8 +172,16 @@ def _hold_row(hold: Hold) -> list[Any]:
     return [hold.task, hold.attempt, hold.sequence, hold.robot, hold.slot_cost, target, hold.until]
 
 
+def _reported_row(reported: Reported) -> list[list[Any]]:
+    return [[attempt, kind, late] for (attempt, kind), late in reported.items()]
+
+
+def _reported_from(row: list[list[Any]]) -> Reported:
+    return {(attempt, kind): late for attempt, kind, late in row}
+
+
 def _ended_row(task_id: str, ended: Ended) -> list[Any]:
-    reported = None if ended.reported is None else sorted(map(list, ended.reported))
+    reported = None if ended.reported is None else _reported_row(ended.reported)
     return [
         task_id,
         ended.state,
@@ -181,6 +204,7 @@ def _memory_row(key: bytes, memory: Remembered) -> list[Any]:
         memory.state,
         memory.attempt,
         memory.changed,
+        memory.lacks,
     ]
 
 
@@ -227,7 +251,7 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
             state.holds[Held(task_id, attempt)] = Hold(task_id, attempt, sequence, robot_id, cost, where, until)
         case "ended":
             task_id, at_end, attempt, sequence, digest, ended_at, late, robot_id, reported = row
-            known = None if reported is None else {(number, what) for number, what in reported}
+            known = None if reported is None else _reported_from(reported)
             digest = bytes.fromhex(digest)
             state.ended[task_id] = Ended(at_end, attempt, sequence, digest, ended_at, late, robot_id, known)
         case "command":
@@ -246,7 +270,7 @@ def _put_task(state: PoolState, terms: Terms, row: list[Any]) -> None:
     if current is not None:
         task.current = Attempt(*current)
     if story is not None:
-        story["late"] = {(attempt, kind) for attempt, kind in story["late"]}
+        story["reported"] = _reported_from(story["reported"])
         story["checkpoint"] = None if story["checkpoint"] is None else Saved(*story["checkpoint"])
         story["deadlines"] = None if story["deadlines"] is None else _DEADLINES.validate_python(story["deadlines"])
         task.story = Story(**story)
@@ -271,7 +295,7 @@ def _derive(state: PoolState, now: int) -> None:
             for name, until in story.excluded.items():
                 state.robots[name].excluding.add(task.id)
                 state.timers.push(until, "excluded", task.id)
-            _push_deadlines(state, task, story)
+            ask_for_deadlines(state, task)
     for hold in state.holds.values():
         if hold.robot in state.robots:
             state.robots[hold.robot].used += hold.slot_cost
@@ -283,14 +307,3 @@ def _derive(state: PoolState, now: int) -> None:
     for robot in state.robots.values():
         state.queue.room_changed(robot)
     state.queue.rekey_all(now)
-
-
-def _push_deadlines(state: PoolState, task: Task, story: Story) -> None:
-    deadlines = story.deadlines
-    if deadlines is None:
-        return
-    for deadline in (deadlines.start, deadlines.end):
-        if deadline is not None:
-            state.timers.push(deadline.at, "deadline", task.id)
-    if deadlines.run is not None and task.current is not None and task.state == "RUNNING":
-        state.timers.push(task.current.started_at + deadlines.run.ms, "deadline", task.id)

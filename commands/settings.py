@@ -92,7 +92,8 @@ def settings_problem(changed: dict[str, Any], base: PoolSettings) -> Refusal | N
 
 def _value_problem(name: str, value: Any) -> str | None:
     if name in _CHOICES:
-        return None if value in _CHOICES[name] else f"must be one of {', '.join(sorted(_CHOICES[name]))}"
+        fine = isinstance(value, str) and value in _CHOICES[name]
+        return None if fine else f"must be one of {', '.join(sorted(_CHOICES[name]))}"
     whole = isinstance(getattr(PoolSettings(), name), int)
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return "must be a whole number" if whole else "must be a number"

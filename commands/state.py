@@ -86,15 +86,19 @@ class Saved:
     saved_at: int
 
 
+Reported = dict[tuple[int, str], bool]
+"""Reports that were taken, by (attempt, kind): whether each was late. So repeats are known."""
+
+
 @dataclass(slots=True)
 class Story:
-    """What only tasks with a past have."""
+    """What only tasks with a past have. `passed`: deadline -> what it did, "met" for a start that came in time."""
 
     last_robot: str | None = None
     last_end: str | None = None
     excluded: dict[str, int] = field(default_factory=dict)
     clearings: int = 0
-    late: set[tuple[int, str]] = field(default_factory=set)
+    reported: Reported = field(default_factory=dict)
     checkpoint: Saved | None = None
     dead_reason: str | None = None
     done_twice: bool = False
@@ -146,12 +150,15 @@ class Ended:
     ended_at: int
     late: bool = False
     robot: str | None = None
-    reported: set[tuple[int, str]] | None = None
+    reported: Reported | None = None
 
 
 @dataclass(slots=True)
 class Remembered:
-    """What is remembered of an accepted command: digest of its content and the changing part of its answer."""
+    """What is remembered of an accepted command: digest of its content and the changing part of its answer.
+
+    `lacks`: a submission whose requirement no registered robot met.
+    """
 
     digest: bytes
     sequence: int
@@ -159,6 +166,7 @@ class Remembered:
     state: str | None
     attempt: int
     changed: bool
+    lacks: bool = False
 
 
 @dataclass(slots=True, eq=False)

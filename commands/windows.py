@@ -52,7 +52,7 @@ def _close(state: PoolState, pulse: Pulse, start: int, length_ms: int) -> Iterat
 def _missed(state: PoolState, pulse: Pulse, start: int, length_ms: int) -> list[e.WindowMissed]:
     attempts = [
         e.MissedAttempt(
-            task=task.id, attempt=task.attempt, missed=_in_a_row(current.missed, current.missed_at, start, length_ms)
+            task=task.id, attempt=task.attempt, missed=_in_a_row(state, current.missed, current.missed_at, start)
         )
         for task in state.running.values()
         if (current := _current(task)).counts_from <= start and pulse.tasks.get(task.id, -1) < start
@@ -65,13 +65,15 @@ def _missed(state: PoolState, pulse: Pulse, start: int, length_ms: int) -> list[
         if heard and (robot.silent or robot.offline):
             returned.append(robot.id)
         elif not heard and not robot.offline and robot.counts_from <= start:
-            missed = _in_a_row(robot.missed, robot.missed_at, start, length_ms)
+            missed = _in_a_row(state, robot.missed, robot.missed_at, start)
             robots.append(e.MissedRobot(robot=robot.id, missed=missed))
     return _in_parts(start, length_ms, attempts, robots, returned)
 
 
-def _in_a_row(missed: int, missed_at: int, start: int, length_ms: int) -> int:
-    return missed + 1 if missed and missed_at == start - length_ms else 1
+def _in_a_row(state: PoolState, missed: int, missed_at: int, start: int) -> int:
+    """Counts go on from the window just before, of the same length: a new length begins at 0."""
+    before = start - state.window_ms_at(start)
+    return missed + 1 if missed and missed_at == before and start != state.window_from else 1
 
 
 def _in_parts(

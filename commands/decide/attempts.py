@@ -6,19 +6,19 @@ else can contradict.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from commands import events as e
 from commands import messages as m
 from commands.decide import answers as a
 from commands.decide.answers import Context, Decision
-from commands.decide.losing import after_own_deadline, back_off_until, unwanted
+from commands.decide.losing import End, after_own_deadline, after_stopped_lost, back_off_until, unwanted
 from commands.inputs import Report
 from commands.reasons import Refusal
-from commands.state import Attempt, Ended, Held, PoolState, Robot, Task
+from commands.state import Attempt, Ended, Held, PoolState, Reported, Robot, Task
 
-NEVER_RAN = frozenset({"withdrawn", "reject", "cancelled"})
-CHECKPOINT_EVERY_MS = 1_000
+NEVER_RAN: Final = frozenset({"withdrawn", "reject"})
+CHECKPOINT_EVERY_MS: Final = 1_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,6 +52,13 @@ class About:
             and task.story is not None
             and task.story.last_robot == self.robot.id
         )
+
+    @property
+    def reported(self) -> Reported:
+        """The reports about this task that were taken before."""
+        if self.task is not None:
+            return {} if self.task.story is None else self.task.story.reported
+        return {} if self.ended is None else self.ended.reported or {}
 
     def no(self, reason: str, text: str, field: str | None = None, retry_after_ms: int | None = None) -> Decision:
         """The refusal of this report."""
@@ -96,6 +103,8 @@ def accept(r: About) -> Decision:
     task, current = r.task, r.current
     if task is None or current is None:
         return _not_mine(r)
+    if has_stopped(task):
+        return r.no("not_current", f"the robot said that it stopped attempt {task.attempt}")
     terms = {"lease_ms": current.lease_ms, "stop_after_ms": current.stop_after_ms}
     if task.state == "ASSIGNED":
         started = e.LeaseStarted(
@@ -108,6 +117,11 @@ def accept(r: About) -> Decision:
         )
         return r.yes(started, **terms)
     return r.yes(*([resumed(r.state, task, r.robot, r.now)] if task.state == "LOST" else []), **terms)
+
+
+def has_stopped(task: Task) -> bool:
+    """Whether the robot itself said that it stopped the current attempt, which then never runs again (LOST)."""
+    return task.story is not None and (task.attempt, "stopped") in task.story.reported
 
 
 def resumed(state: PoolState, task: Task, robot: Robot, now: int) -> e.LeaseResumed:
@@ -128,9 +142,7 @@ def reject(r: About) -> Decision:
     if task is not None and current is not None and task.state != "ASSIGNED":
         return r.no("already_accepted", f"attempt {task.attempt} was accepted")
     if task is None or current is None:
-        if r.is_last_of_robot and r.task is not None and r.task.story is not None and r.task.story.last_end == "reject":
-            return r.yes()
-        return _not_mine(r)
+        return r.yes() if (r.message.attempt, "reject") in r.reported else _not_mine(r)
     settings, story = r.state.settings, task.story
     excluded = {} if story is None else {k for k, until in story.excluded.items() if until > r.now}
     need = r.state.queue.need_of(task.terms)
@@ -160,6 +172,8 @@ def checkpoint(r: About) -> Decision:
         return _not_mine(r)
     if task.state == "ASSIGNED":
         return r.no("not_accepted", "accept the assignment first")
+    if has_stopped(task):
+        return r.no("not_current", f"the robot said that it stopped attempt {task.attempt}")
     saved = None if task.story is None else task.story.checkpoint
     events: list[e.Event] = [resumed(r.state, task, r.robot, r.now)] if task.state == "LOST" else []
     if saved is not None and r.message.number <= saved.number:
@@ -263,31 +277,31 @@ def stopped(r: About) -> Decision:
     saved = None if task.story is None else task.story.checkpoint
     if value is not None and (saved is None or value.number > saved.number):
         events.append(_saved(r, task, value.number, value.value))
-    return r.yes(*events, attempt_stopped(r.state, task, current, r.message.why, r.now))
+    event = attempt_stopped(task, current, r.message.why, r.now)
+    if event.to == "LOST" and has_stopped(task):
+        return r.yes()
+    return r.yes(*events, event)
 
 
-def attempt_stopped(state: PoolState, task: Task, current: Attempt, why: str, now: int) -> e.AttemptStopped:
+def attempt_stopped(task: Task, current: Attempt, why: str, now: int) -> e.AttemptStopped:
     """The event for an attempt that its robot stopped, RUNNING or LOST."""
-    own = why == "own_deadline"
-    end = unwanted(task, current)
-    to, dead_reason, wait_until = ("WAITING", None, None) if end is None else (end.to, end.dead_reason, None)
-    if own and task.state == "RUNNING":
-        after = after_own_deadline(task, current, now)
-        to, dead_reason, wait_until = after.to, after.dead_reason, after.wait_until
-    elif task.state == "LOST":
-        stays = task.terms.policy in ("ask", "never") and why not in ("stop", "shutdown", "bye")
-        if stays or to == "CANCELLED":
-            to, dead_reason, wait_until = ("LOST", None, current.wait_until) if stays else ("WAITING", None, None)
+    own = why == "own_deadline" and task.state == "RUNNING"
+    if task.state == "LOST":
+        end = after_stopped_lost(task, current, why)
+    elif own:
+        end = after_own_deadline(task, current, now)
+    else:
+        end = unwanted(task, current) or End("WAITING")
     return e.AttemptStopped(
         task=task.id,
         origin=task.state,
-        to=to,
-        dead_reason=dead_reason,
-        wait_until=wait_until,
+        to=end.to,
+        dead_reason=end.dead_reason,
+        wait_until=end.wait_until,
         attempt=task.attempt,
         robot=current.robot,
         why=why,  # type: ignore[arg-type]
-        lost=task.lost + (own and task.state == "RUNNING"),
+        lost=task.lost + own,
     )
 
 
@@ -316,19 +330,14 @@ def _refused_final(r: About) -> Decision | None:
 
 def _repeated(r: About, kind: str) -> Decision | None:
     """A report that was taken before gets the same ack."""
-    task, ended, attempt = r.task, r.ended, r.message.attempt
-    if ended is not None:
-        if (attempt, kind) in (ended.reported or ()):
-            return r.yes(late=True)
-        if attempt == ended.attempt and ended.state == "COMPLETED" and kind == "complete":
-            return r.yes(late=ended.late or None)
+    late = r.reported.get((r.message.attempt, kind))
+    if late is not None:
+        return r.yes(late=late or None)
+    ended = r.ended
+    if ended is None or kind != "complete" or ended.state != "COMPLETED":
         return None
-    story = None if task is None else task.story
-    if story is None:
-        return None
-    if (attempt, kind) in story.late:
-        return r.yes(late=True)
-    return r.yes() if r.is_last_of_robot and story.last_end == kind else None
+    by_this = (ended.attempt, ended.robot) == (r.message.attempt, r.robot.id)
+    return r.yes(late=ended.late or None) if by_this else None
 
 
 def _late(r: About, kind: Any) -> Decision:

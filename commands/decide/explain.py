@@ -1,6 +1,6 @@
 """Why a task is where it is: a read for people and programs, no event."""
 
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from commands import inputs as i
@@ -119,8 +119,8 @@ def _lacks(need: Need, robot: Robot) -> list[str]:
 
 def _ahead(state: PoolState, task: Task) -> int:
     """How many waiting tasks were submitted before it (counted up to 10,000)."""
-    earlier = (t for t in state.tasks.values() if t.state == "WAITING" and t.sequence < task.sequence)
-    return sum(1 for _ in islice(earlier, COUNT_MAX))
+    earlier = takewhile(lambda other: other is not task, state.tasks.values())
+    return sum(1 for _ in islice((other for other in earlier if other.state == "WAITING"), COUNT_MAX))
 
 
 def _assigned(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def _running(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
     assert current is not None  # noqa: S101
     text = f"robot {current.robot} runs it for {now - current.started_at} ms"
     holds = [_hold("running", text, robot=current.robot, started_at=current.started_at)]
-    if current.missed:
+    if current.missed and current.missed_at >= state.window_start(now) - 2 * state.window_ms_at(now):
         windows = state.windows_of(current.lease_ms, now)
         holds.append(_hold("missed_windows", f"{current.missed} of {windows} windows missed", missed=current.missed))
     if current.cancel_requested:

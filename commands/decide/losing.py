@@ -7,6 +7,7 @@ from commands.state import Attempt, PoolState, Task
 from commands.vocabulary import DeadReason
 
 JITTER_SHARE = 0.2
+RETRY_AFTER_MAX_MS = 86_400_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,9 +68,6 @@ def after_loss(state: PoolState, task: Task, current: Attempt, now: int, forgott
 
 def after_wait(task: Task) -> End:
     """The wait for the same robot is over."""
-    end = unwanted(task, None)
-    if end is not None and end.to == "DEAD":
-        return end
     return End("DEAD", "poison") if task.lost >= task.terms.lost_max else End("WAITING")
 
 
@@ -84,12 +82,19 @@ def after_own_deadline(task: Task, current: Attempt, now: int) -> End:
     return End("LOST", wait_until=now + terms.wait_ms if terms.policy == "wait" else None)
 
 
+def after_stopped_lost(task: Task, current: Attempt, why: str) -> End:
+    """A robot that was lost says that it stopped: the wait is over; ask and never go on only if it is surely idle."""
+    if task.terms.policy in ("ask", "never"):
+        return End("WAITING") if why in ("stop", "shutdown", "bye") else End("LOST", wait_until=current.wait_until)
+    return after_wait(task)
+
+
 def back_off_until(task: Task, failures: int, attempt: int, now: int, retry_after_ms: int | None) -> int:
     """The instant before which a failed task does not run again: exponential, with jitter from (task, attempt).
 
-    A robot's own `retry_after_ms` is followed where it is longer.
+    A robot's own `retry_after_ms` is followed where it is longer, up to a day.
     """
     terms = task.terms
     wait = min(terms.max_ms, terms.first_ms * terms.factor ** min(failures - 1, 64))
     wait *= 1 - JITTER_SHARE / 2 + JITTER_SHARE * jitter_share(task.id, attempt)
-    return now + max(int(wait), retry_after_ms or 0)
+    return now + max(int(wait), min(retry_after_ms or 0, RETRY_AFTER_MAX_MS))

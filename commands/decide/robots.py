@@ -8,8 +8,8 @@ from commands import inputs as i
 from commands import messages as m
 from commands.decide import answers as a
 from commands.decide.answers import Context, Decision, Draft, accepted, refused
-from commands.decide.attempts import attempt_stopped, resumed
-from commands.decide.losing import after_loss
+from commands.decide.attempts import attempt_stopped, has_stopped, resumed
+from commands.decide.losing import after_loss, unwanted
 from commands.ids import name_id
 from commands.inputs import Report
 from commands.reasons import Refusal
@@ -27,22 +27,35 @@ def hello(state: PoolState, report: Report, context: Context) -> Decision:
     if not isinstance(message, m.Hello):
         raise AssertionError(message.type)
     robot = state.robots.get(report.robot)
-    if robot is not None and robot.online and robot.hello == message.id:
-        return Decision(drafts=[_welcome(state, robot, message, robot.epoch, [])])
-    if robot is not None and (clash := _two_programs(state, robot, report, message, context)) is not None:
-        return clash
-    return _new_session(state, robot or Robot(report.robot), report, message, context)
+    if robot is None:
+        return _new_session(state, Robot(report.robot), report, message, context)
+    if robot.online and robot.hello == message.id:
+        return Decision(drafts=_greeting(state, robot, message, _verdicts(state, robot, message), context.now))
+    if _is_older(message.id, robot.hello):
+        refusal = Refusal("superseded", "this robot has said a newer hello since")
+        return a.no(report.gateway, report.robot, message, refusal, closed=4001)
+    clash = _two_programs(state, robot, report, message, context)
+    return clash or _new_session(state, robot, report, message, context)
+
+
+def _is_older(hello: str, newest: str) -> bool:
+    """Whether a hello of the same program comes late: message ids are `<boot id>.<counter>`."""
+    (boot, _, number), (its_boot, _, its_number) = hello.rpartition("."), newest.rpartition(".")
+    return boot == its_boot and number.isdecimal() and its_number.isdecimal() and int(number) <= int(its_number)
 
 
 def _two_programs(
     state: PoolState, robot: Robot, report: Report, message: m.Hello, context: Context
 ) -> Decision | None:
-    """More than five sessions of different programs within a minute: somebody started the same robot twice."""
-    if not robot.online or _boot(robot.hello) == _boot(message.id):
+    """More than five sessions of different programs within a minute: somebody started the same robot twice.
+
+    Once that is known, hellos of other programs are refused until an operator's `clear`.
+    """
+    if _boot(robot.hello) == _boot(message.id):
         return None
     recent = [at for at in robot.supersessions if at > context.now - MINUTE_MS]
     known = robot.fault == "two_programs"
-    if not known and len(recent) < state.settings.supersessions_per_minute:
+    if not known and (not robot.online or len(recent) < state.settings.supersessions_per_minute):
         return None
     refusal = Refusal("two_programs", f"two programs use the robot id {robot.id}")
     decision = a.no(report.gateway, report.robot, message, refusal, closed=4002)
@@ -56,11 +69,11 @@ def _boot(message_id: str) -> str:
 
 
 def _new_session(state: PoolState, robot: Robot, report: Report, message: m.Hello, context: Context) -> Decision:
-    now, events, drafts = context.now, list[e.Event](), list[Draft]()
+    now, events = context.now, list[e.Event]()
     if robot.id not in state.robots:
         events.append(e.RobotRegistered(robot=robot.id))
     epoch = state.sequence + len(events) + 1
-    verdicts = [_verdict(state, robot, held) for held in message.holding]
+    verdicts = _verdicts(state, robot, message)
     events.append(
         e.RobotSessionStarted(
             robot=robot.id,
@@ -83,19 +96,29 @@ def _new_session(state: PoolState, robot: Robot, report: Report, message: m.Hell
     for task, current in _tasks_of(state, robot):
         if task.state == "RUNNING" and (task.id, task.attempt) not in named:
             events.append(_forgotten(state, task, current, session, now))
-    if message.fault is not None:
+    if message.fault is not None and robot.fault != "two_programs":
         text, code = {"json": message.fault.text}, message.fault.code
         events.append(e.RobotFaulted(robot=robot.id, epoch=epoch, reason="reported", code=code, text=text))
+    drafts = []
     if robot.online:
         gone = {"type": "superseded", "reason": "a newer session of this robot took over", "closed": 4001}
         drafts.append(a.to_robot(robot, gone))
-    drafts.append(_welcome(state, session, message, epoch, verdicts))
-    for task, current in _tasks_of(state, robot):
+    return Decision(events, drafts + _greeting(state, session, message, verdicts, now))
+
+
+def _greeting(
+    state: PoolState, session: Robot, message: m.Hello, verdicts: list[e.HeldVerdict], now: int
+) -> list[Draft]:
+    """Welcome, then what was said to the robot before and may have been lost: open assignments and cancels."""
+    drafts = [_welcome(state, session, message, verdicts)]
+    runs = {v.task for v in verdicts if v.verdict == "run"}
+    for task, current in _tasks_of(state, state.robots.get(session.id, session)):
+        end = unwanted(task, current)
         if task.state == "ASSIGNED":
             drafts.append(a.assign(state, session, task, current, assignment_id(state, task), now))
-        elif current.cancel_requested and (task.id, task.attempt) in named:
-            drafts.append(a.cancel(session, task.id, task.attempt, None))
-    return Decision(events, drafts)
+        elif end is not None and task.id in runs:
+            drafts.append(a.cancel(session, task.id, task.attempt, None if current.cancel_requested else "deadline"))
+    return drafts
 
 
 def assignment_id(state: PoolState, task: Task) -> str:
@@ -104,21 +127,23 @@ def assignment_id(state: PoolState, task: Task) -> str:
 
 
 def _tasks_of(state: PoolState, robot: Robot) -> list[tuple[Task, Attempt]]:
-    tasks = (state.tasks[name] for name in robot.tasks)
+    tasks = (state.tasks[name] for name in sorted(robot.tasks))
     return [(task, task.current) for task in tasks if task.current is not None]
 
 
-def _verdict(state: PoolState, robot: Robot, held: m.HeldAttempt) -> e.HeldVerdict:
-    """What the robot should do with an attempt that it still holds."""
-    task, ended = state.tasks.get(held.task), state.ended.get(held.task)
-    if task is not None and task.current is not None and task.attempt == held.attempt:
-        if task.current.robot != robot.id:
-            return e.HeldVerdict(task=held.task, attempt=held.attempt, verdict="stop", reason="newer_attempt")
-        verdict = "accept" if task.state == "ASSIGNED" else "run"
-        return e.HeldVerdict(task=held.task, attempt=held.attempt, verdict=verdict)  # type: ignore[arg-type]
-    return e.HeldVerdict(
-        task=held.task, attempt=held.attempt, verdict="stop", reason=why_stop(task, ended, held.attempt)
-    )
+def _verdicts(state: PoolState, robot: Robot, message: m.Hello) -> list[e.HeldVerdict]:
+    """What the robot should do with each attempt that its hello names."""
+    named = dict.fromkeys((held.task, held.attempt) for held in message.holding)
+    return [_verdict(state, robot, task_id, attempt) for task_id, attempt in named]
+
+
+def _verdict(state: PoolState, robot: Robot, task_id: str, attempt: int) -> e.HeldVerdict:
+    task = state.tasks.get(task_id)
+    current = None if task is None or task.attempt != attempt else task.current
+    if task is None or current is None or current.robot != robot.id or has_stopped(task):
+        reason = why_stop(task, state.ended.get(task_id), attempt)
+        return e.HeldVerdict(task=task_id, attempt=attempt, verdict="stop", reason=reason)
+    return e.HeldVerdict(task=task_id, attempt=attempt, verdict="accept" if task.state == "ASSIGNED" else "run")
 
 
 def why_stop(task: Task | None, ended: Any, attempt: int) -> str:
@@ -127,7 +152,7 @@ def why_stop(task: Task | None, ended: Any, attempt: int) -> str:
         return "unknown" if ended is None else "ended"
     if task.attempt > attempt:
         return "newer_attempt"
-    if task.attempt < attempt:
+    if task.attempt < attempt or (task.current is not None and not has_stopped(task)):
         return "unknown"
     if task.state == "DEAD":
         return "ended"
@@ -155,7 +180,7 @@ def _forgotten(state: PoolState, task: Task, current: Attempt, session: Robot, n
     )
 
 
-def _welcome(state: PoolState, session: Robot, message: m.Hello, epoch: int, verdicts: list[e.HeldVerdict]) -> Draft:
+def _welcome(state: PoolState, session: Robot, message: m.Hello, verdicts: list[e.HeldVerdict]) -> Draft:
     held = []
     for verdict in verdicts:
         entry: dict[str, Any] = {"task": verdict.task, "attempt": verdict.attempt, "verdict": verdict.verdict}
@@ -170,14 +195,14 @@ def _welcome(state: PoolState, session: Robot, message: m.Hello, epoch: int, ver
     answer = {
         "type": "welcome",
         "of": message.id,
-        "epoch": epoch,
+        "epoch": session.epoch,
         "protocol": m.PROTOCOL_NUMBER,
         **pace(state, state.last_at),
         "draining": session.draining,
         "held": held,
         "payload_max_bytes": m.BODY_BYTES_MAX,
     }
-    return Draft(session.gateway, answer, robot=session.id, epoch=epoch)
+    return a.to_robot(session, answer)
 
 
 def pace(state: PoolState, now: int) -> dict[str, int]:
@@ -201,7 +226,8 @@ def update(state: PoolState, report: Report, robot: Robot, context: Context) -> 
     """Other slots or capabilities while it runs."""
     message: Any = report.message
     slots = robot.slots if message.slots is None else message.slots
-    capabilities = robot.capabilities if message.capabilities is None else tuple(message.capabilities)
+    asked = robot.capabilities if message.capabilities is None else message.capabilities
+    capabilities = tuple(dict.fromkeys(asked))
     if message.slots is None and message.capabilities is None:
         refusal = Refusal("invalid_field", "give slots, capabilities or both", "/slots")
         return a.no(report.gateway, report.robot, message, refusal)
@@ -241,7 +267,7 @@ def bye(state: PoolState, report: Report, robot: Robot, context: Context) -> Dec
         if task.state == "ASSIGNED":
             events.append(_withdrawn(task, robot, "bye"))
         else:
-            events.append(attempt_stopped(state, task, current, "bye", context.now))
+            events.append(attempt_stopped(task, current, "bye", context.now))
     events += _holds_ended(state, robot)
     events.append(e.RobotSessionEnded(robot=robot.id, epoch=robot.epoch, reason="bye"))
     farewell = a.ack(robot, report.message)

@@ -100,12 +100,18 @@ def _submitted(
         return Refusal("queue_full", text, retry_after_ms=QUEUE_FULL_RETRY_MS)
     event = _effective(state, body, digest, now)
     key = (tuple(event.requirement), event.slot_cost, event.kind, event.limit_key)
-    if key not in state.queue.lanes and key not in lanes:
-        lanes[key] = None
-        if len(state.queue.lanes) + len(lanes) > state.settings.lanes_max:
-            text = f"{state.settings.lanes_max} combinations of requirement, kind and limit key wait already"
-            return Refusal("too_many_lanes", text, "/requirement")
-    return event
+    return lane_problem(state, key, lanes) or event
+
+
+def lane_problem(state: PoolState, key: tuple[Any, ...], lanes: dict[tuple[Any, ...], None]) -> Refusal | None:
+    """Why no task of the lane `key` may wait, or None; `lanes` are new ones of the same command, and `key` joins."""
+    if key in state.queue.lanes or key in lanes:
+        return None
+    lanes[key] = None
+    if len(state.queue.lanes) + len(lanes) <= state.settings.lanes_max:
+        return None
+    text = f"{state.settings.lanes_max} combinations of requirement, kind and limit key wait already"
+    return Refusal("too_many_lanes", text, "/requirement")
 
 
 def _effective(state: PoolState, body: i.Submission, digest: str, now: int) -> TaskSubmitted:
@@ -151,7 +157,12 @@ def _who_lacks(state: PoolState, event: TaskSubmitted) -> dict[str, Any]:
     need = state.queue.needs.get((requirement, slot_cost))
     robots = need.able.values() if need is not None else state.robots.values()
     able = any(r.slots >= slot_cost and meets(requirement, r.abilities) for r in robots)
-    return {} if able else {"unsatisfiable": [*requirement, f"slots>={slot_cost}"]}
+    return {} if able else {"unsatisfiable": wanted(event)}
+
+
+def wanted(task: TaskSubmitted | i.Submission) -> list[str]:
+    """What a robot must have to run the task."""
+    return [*sorted(set(task.requirement)), f"slots>={task.slot_cost}"]
 
 
 def _lease_problem(state: PoolState, body: i.Submission, now: int) -> Refusal | None:
@@ -165,6 +176,8 @@ def deadlines_problem(deadlines: Deadlines | None, now: int) -> Refusal | None:
     """A deadline that has passed already is a mistake."""
     for name in ("start", "end"):
         deadline = getattr(deadlines, name, None)
+        if deadline is not None and deadline.at > INTEGER_MAX:
+            return Refusal("invalid_field", "not an instant", f"/deadlines/{name}/at")
         if deadline is not None and deadline.at <= now:
             return Refusal("deadline_passed", f"the {name} deadline has passed already", f"/deadlines/{name}/at")
     run = getattr(deadlines, "run", None)
@@ -186,15 +199,24 @@ def submission_problem(body: i.Submission) -> Refusal | None:
         (_within(body.lease_ms, 1, DAY_MS), "/lease", "a lease is at most 24 hours"),
         (_within(body.accept_ms, 500, 600_000), "/accept", "the time to accept is 0.5 to 600 s"),
         (_within(body.lost_max, 1, 100), "/lost_max", "1 to 100"),
-        (len(body.labels) <= TASK_LABELS_MAX, "/labels", "at most 64 labels"),
     ]
     for fine, field, text in checks:
         if not fine:
             return Refusal("invalid_field", text, field)
-    for name, value in body.labels.items():
-        if not is_name(name) or len(value) > 256:
-            return Refusal("invalid_field", "a label has a name like an id and a value of at most 256", "/labels")
-    return requirement_problem(body.requirement, "/requirement") or requirement_problem(body.prefer, "/prefer")
+    return (
+        labels_problem(body.labels)
+        or requirement_problem(body.requirement, "/requirement")
+        or requirement_problem(body.prefer, "/prefer")
+    )
+
+
+def labels_problem(labels: dict[str, str]) -> Refusal | None:
+    """What is wrong with labels."""
+    if len(labels) > TASK_LABELS_MAX:
+        return Refusal("invalid_field", "at most 64 labels", "/labels")
+    if all(is_name(name) and len(value) <= 256 for name, value in labels.items()):
+        return None
+    return Refusal("invalid_field", "a label has a name like an id and a value of at most 256", "/labels")
 
 
 def requirement_problem(conditions: list[str] | None, field: str) -> Refusal | None:

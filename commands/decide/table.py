@@ -46,7 +46,7 @@ def _decide_command(state: PoolState, command: Any, context: Context) -> Decisio
     if memory is not None:
         if memory.digest != bytes.fromhex(digest)[:16]:
             return refused(command, Refusal("command_id_conflict", "this command id was used for something else"))
-        return accepted(command, _as_answered(command, memory))
+        return accepted(command, _as_answered(state, command, memory))
     if isinstance(command, i.Submit):
         decision = submit.submit(state, command, context, digest)
     else:
@@ -63,11 +63,11 @@ def command_digest(command: Any) -> str:
     return content_digest([command.type, i.body_as_json(command)])
 
 
-def _as_answered(command: Any, memory: Remembered) -> dict[str, Any]:
+def _as_answered(state: PoolState, command: Any, memory: Remembered) -> dict[str, Any]:
     """The answer that an accepted command was given, from what is remembered of it."""
     body, sequence, at = command.body, memory.sequence, memory.at
     if isinstance(command, i.SubmitAll):
-        return {"tasks": [task_answer(t.task, "WAITING", 0, sequence, at) for t in body.tasks]}
+        return {"tasks": _all_as_answered(state, body, memory)}
     if isinstance(body, i.ScopeBody):
         return {"scope": body.scope, "name": body.name, "changed": memory.changed, "sequence": sequence, "at": at}
     if isinstance(body, i.RobotVerb):
@@ -75,7 +75,25 @@ def _as_answered(command: Any, memory: Remembered) -> dict[str, Any]:
     task = getattr(body, "task", None)
     if task is None:
         return {"pool": command.pool, "changed": memory.changed, "sequence": sequence, "at": at}
-    return task_answer(task, memory.state or "WAITING", memory.attempt, sequence, at, memory.changed)
+    lacks = {"unsatisfiable": submit.wanted(body)} if memory.lacks else {}
+    return task_answer(task, memory.state or "WAITING", memory.attempt, sequence, at, memory.changed, **lacks)
+
+
+def _all_as_answered(state: PoolState, body: i.Submissions, memory: Remembered) -> list[dict[str, Any]]:
+    """Each task of a submission of several: new ones as they were then, those known before as they stand."""
+    answers: dict[str, dict[str, Any]] = {}
+    rows = [(t.task, state.tasks.get(t.task) or state.ended.get(t.task)) for t in body.tasks]
+    found = []
+    for task, row in rows:
+        first, at = memory.sequence, memory.at
+        if row is None or first <= row.sequence < first + len(rows):
+            new = task not in answers
+            sequence = row.sequence if row is not None and new else first
+            answers[task] = task_answer(task, "WAITING", 0, sequence, at, new)
+        else:
+            answers[task] = task_answer(task, row.state, row.attempt, first, at, False)
+        found.append(answers[task])
+    return found
 
 
 def _decide_report(state: PoolState, report: Report, context: Context) -> Decision:

@@ -1,6 +1,7 @@
 """Verbs on tasks: change, cancel, redrive, discard, resolve, release, pause and resume."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from commands import events as e
@@ -8,7 +9,13 @@ from commands import inputs as i
 from commands.decide import answers as a
 from commands.decide.answers import Context, Decision, Draft, accepted, refused, task_answer
 from commands.decide.losing import exclusion_ends_at, unwanted
-from commands.decide.submit import SLOT_COST_MAX, deadlines_problem, requirement_problem
+from commands.decide.submit import (
+    SLOT_COST_MAX,
+    deadlines_problem,
+    labels_problem,
+    lane_problem,
+    requirement_problem,
+)
 from commands.reasons import Refusal
 from commands.state import Attempt, Ended, Held, PoolState, Task
 from commands.vocabulary import INTEGER_MAX, PRIORITY_MAX, is_name
@@ -28,14 +35,15 @@ def change(state: PoolState, command: i.ChangeTask, context: Context) -> Decisio
     task = _open(state, command, context, "change")
     if isinstance(task, Decision):
         return task
-    problem = changes_problem(command.body.changed, context.now)
+    changed = command.body.changed
+    problem = changes_problem(changed, context.now) or _changed_lane_problem(state, task, changed)
     if problem is not None:
         return refused(command, problem)
     event = e.TaskChanged(
         task=task.id,
         origin=task.state,
         to="WAITING",
-        changed=command.body.changed,
+        changed=_normalised(changed),
         reason=command.body.reason,
     )
     return _accepted(state, command, task, "WAITING", context, event)
@@ -50,10 +58,24 @@ def changes_problem(changed: e.TaskChanges, now: int) -> Refusal | None:
     if changed.not_before is not None and not 0 <= changed.not_before <= INTEGER_MAX:
         return Refusal("invalid_field", "not an instant", "/not_before")
     return (
-        requirement_problem(changed.requirement, "/requirement")
+        labels_problem(changed.labels or {})
+        or requirement_problem(changed.requirement, "/requirement")
         or requirement_problem(changed.prefer, "/prefer")
         or deadlines_problem(changed.deadlines, now)
     )
+
+
+def _normalised(changed: e.TaskChanges) -> e.TaskChanges:
+    """Requirements as a submission would store them: sorted, each once."""
+    requirement = None if changed.requirement is None else sorted(set(changed.requirement))
+    prefer = None if changed.prefer is None else list(dict.fromkeys(changed.prefer))
+    return replace(changed, requirement=requirement, prefer=prefer)
+
+
+def _changed_lane_problem(state: PoolState, task: Task, changed: e.TaskChanges) -> Refusal | None:
+    terms = task.terms
+    requirement = terms.requirement if changed.requirement is None else tuple(sorted(set(changed.requirement)))
+    return lane_problem(state, (requirement, changed.slot_cost or terms.slot_cost, terms.kind, terms.limit_key), {})
 
 
 def cancel(state: PoolState, command: i.CancelTask, context: Context) -> Decision:
@@ -94,12 +116,32 @@ def redrive(state: PoolState, command: i.RedriveTask, context: Context) -> Decis
     task = _open(state, command, context, "redrive", done_in="WAITING")
     if isinstance(task, Decision):
         return task
-    changed = command.body.changed
-    problem = None if changed is None else changes_problem(changed, context.now)
+    changed = command.body.changed or e.TaskChanges()
+    problem = (
+        changes_problem(changed, context.now)
+        or _changed_lane_problem(state, task, changed)
+        or _passed_deadline_problem(task, changed, context.now)
+    )
     if problem is not None:
         return refused(command, problem)
-    event = e.TaskRedriven(task=task.id, origin=task.state, reason=command.body.reason or "", changed=changed)
+    event = e.TaskRedriven(
+        task=task.id,
+        origin=task.state,
+        reason=command.body.reason or "",
+        changed=None if command.body.changed is None else _normalised(changed),
+    )
     return _accepted(state, command, task, "WAITING", context, event)
+
+
+def _passed_deadline_problem(task: Task, changed: e.TaskChanges, now: int) -> Refusal | None:
+    """Deadlines count anew after a redrive: one that ends the task and has passed would end it again at once."""
+    deadlines = task.story.deadlines if changed.deadlines is None and task.story is not None else None
+    for name in ("start", "end"):
+        deadline = getattr(deadlines, name, None)
+        if deadline is not None and deadline.then != "alarm" and deadline.at <= now:
+            text = f"the {name} deadline has passed; redrive it with other deadlines"
+            return Refusal("deadline_passed", text, f"/deadlines/{name}/at")
+    return None
 
 
 def discard(state: PoolState, command: i.DiscardTask, context: Context) -> Decision:
@@ -169,9 +211,10 @@ def pause(state: PoolState, command: i.Pause, context: Context) -> Decision:
     problem = _scope_problem(state, body)
     if problem is not None:
         return refused(command, problem)
-    if (body.scope, body.name or "") in state.paused:
+    name = _scope_name(body)
+    if state.paused.get((body.scope, name or ""), -1) == body.until:
         return _scope_noted(state, command, context)
-    event = e.DispatchPaused(scope=body.scope, name_=body.name, until=body.until, reason=body.reason)
+    event = e.DispatchPaused(scope=body.scope, name_=name, until=body.until, reason=body.reason)
     return _scope_accepted(state, command, context, event)
 
 
@@ -181,11 +224,15 @@ def resume(state: PoolState, command: i.Resume, context: Context) -> Decision:
     problem = _scope_problem(state, body)
     if problem is not None:
         return refused(command, problem)
-    if (body.scope, body.name or "") not in state.paused:
+    name = _scope_name(body)
+    if (body.scope, name or "") not in state.paused:
         return _scope_noted(state, command, context)
-    return _scope_accepted(
-        state, command, context, e.DispatchResumed(scope=body.scope, name_=body.name, reason=body.reason)
-    )
+    event = e.DispatchResumed(scope=body.scope, name_=name, reason=body.reason)
+    return _scope_accepted(state, command, context, event)
+
+
+def _scope_name(body: i.ScopeBody) -> str | None:
+    return None if body.scope == "pool" else body.name
 
 
 def _scope_problem(state: PoolState, body: i.ScopeBody) -> Refusal | None:

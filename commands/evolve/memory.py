@@ -27,20 +27,24 @@ def remember_command(state: PoolState, event: e.Event, digest: str) -> None:
         noted.get("state") if row is None else row.state,
         noted.get("attempt", 0) if row is None else row.attempt,
         not noted,
+        isinstance(event, e.TaskSubmitted) and not state.queue.need_of(state.tasks[event.task].terms).able,
     )
 
 
 def forget_old(state: PoolState, now: int) -> None:
     """Forgets ids older than `remember_days` or beyond `remember_max`, and idle targets of an earlier interval.
 
-    Bounded per event; all three are in the order of time.
+    Bounded per event; all three are in the order of time. An ended task is known at least as long as it holds
+    something.
     """
     horizon, most = now - int(state.settings.remember_days * DAY_MS), state.settings.remember_max
     for _ in range(FORGOTTEN_PER_EVENT):
         task_id = next(iter(state.ended), None)
         if task_id is None or (state.ended[task_id].ended_at >= horizon and len(state.ended) <= most):
             break
-        del state.ended[task_id]
+        ended = state.ended.pop(task_id)
+        if any(held.task == task_id for held in state.holds):
+            state.ended[task_id] = ended
     for _ in range(FORGOTTEN_PER_EVENT):
         key = next(iter(state.commands), None)
         if key is None or (state.commands[key].at >= horizon and len(state.commands) <= most):

@@ -1,32 +1,33 @@
 """How events of the pool itself change it: settings, pauses, limits, schedules, faults."""
 
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 from commands import events as e
 from commands.evolve.robots import reset_counts
 from commands.evolve.tasks import Appliers
-from commands.settings import PoolSettings
+from commands.settings import SETTING_NAMES, PoolSettings
 from commands.state import PoolState
 
 
 def _pool_created(state: PoolState, event: e.PoolCreated, offset: int) -> None:
     state.log_id, state.format = event.log_id, event.format
-    known = {name: value for name, value in event.settings.items() if name in PoolSettings.__dataclass_fields__}
-    state.settings = PoolSettings(**known)
+    state.settings = PoolSettings(**_known(event.settings))
     state.window_before_ms = state.settings.window_ms
     state.counting_from = state.window_after(event.occurred_at)
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those settings that this software knows."""
+    return {name: value for name, value in settings.items() if name in SETTING_NAMES}
 
 
 def _pool_configured(state: PoolState, event: e.PoolConfigured, offset: int) -> None:
     if "window_ms" in event.changed:
         state.window_before_ms = state.window_ms_at(event.occurred_at)
         state.window_from = event.effective_at
-    for name, value in event.changed.items():
+    for name, value in _known(event.changed).items():
         setattr(state.settings, name, value)
-    if "window_ms" in event.changed:
-        reset_counts(state, event, offset)
-        state.counting_from = event.effective_at
     if "ageing_ms" in event.changed:
         state.queue.rekey_all(event.occurred_at)
 

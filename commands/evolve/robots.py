@@ -120,6 +120,7 @@ def _expiry_held(state: PoolState, event: e.ExpiryHeld, offset: int) -> None:
 
 
 def reset_counts(state: PoolState, event: e.Event, offset: int) -> None:
+    """Nothing counts before the first window that begins after this event."""
     state.counting_from = state.window_after(event.occurred_at)
     state.due_window = state.held_window = -1
     for task in state.running.values():
@@ -130,6 +131,7 @@ def reset_counts(state: PoolState, event: e.Event, offset: int) -> None:
 
 def _clock_accepted(state: PoolState, event: e.ClockAccepted, offset: int) -> None:
     reset_counts(state, event, offset)
+    state.counting_from = max(state.counting_from, state.window_after(event.to_at))
     shift = event.to_at - event.from_at
     if shift <= 0:
         return

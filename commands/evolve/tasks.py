@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from commands import events as e
-from commands.state import Attempt, Ended, Held, Hold, PoolState, Saved, Target, Task, Terms
+from commands.state import Attempt, Ended, Held, Hold, PoolState, Reported, Saved, Target, Task, Terms
 from commands.vocabulary import HELD_STATES, TERMINAL_STATES
 
 Appliers = dict[type[e.Event], Callable[[PoolState, Any, int], None]]
+REPORTED_MAX: Final = 256
+"""How many reports are remembered of one task; a robot repeats its newest ones only."""
 
 
 def _submitted(state: PoolState, event: e.TaskSubmitted, offset: int) -> None:
@@ -46,15 +48,17 @@ def _submitted(state: PoolState, event: e.TaskSubmitted, offset: int) -> None:
     state.tasks[task.id] = task
     if event.deadlines is not None:
         task.told().deadlines = event.deadlines
-        _ask_for_deadlines(state, task)
+        ask_for_deadlines(state, task)
     state.queue.add(task, event.occurred_at)
 
 
 def _changed(state: PoolState, event: e.TaskChanged, offset: int) -> None:
     task = state.tasks[event.task]
+    said = {(task.terms.requirement, task.terms.slot_cost)} & state.unsatisfiable
     state.queue.remove(task)
     _change(state, task, event.changed)
     state.queue.add(task, event.occurred_at)
+    state.unsatisfiable |= said & {(task.terms.requirement, task.terms.slot_cost)}
 
 
 def _change(state: PoolState, task: Task, changed: e.TaskChanges) -> None:
@@ -71,7 +75,7 @@ def _change(state: PoolState, task: Task, changed: e.TaskChanges) -> None:
     if changed.deadlines is not None:
         task.told().deadlines = changed.deadlines
         task.told().passed.clear()
-        _ask_for_deadlines(state, task)
+        ask_for_deadlines(state, task)
 
 
 def asdict_terms(terms: Terms) -> dict[str, Any]:
@@ -79,11 +83,16 @@ def asdict_terms(terms: Terms) -> dict[str, Any]:
     return {name: getattr(terms, name) for name in terms.__dataclass_fields__}
 
 
-def _ask_for_deadlines(state: PoolState, task: Task) -> None:
+def ask_for_deadlines(state: PoolState, task: Task) -> None:
+    """A timer for each deadline of the task as it stands; which of them act is decided when they pass."""
     deadlines = None if task.story is None else task.story.deadlines
-    for deadline in () if deadlines is None else (deadlines.start, deadlines.end):
+    if deadlines is None:
+        return
+    for deadline in (deadlines.start, deadlines.end):
         if deadline is not None:
             state.timers.push(deadline.at, "deadline", task.id)
+    if deadlines.run is not None and task.current is not None and task.current.started_at:
+        state.timers.push(task.current.started_at + deadlines.run.ms, "deadline", task.id)
 
 
 def _assigned(state: PoolState, event: e.TaskAssigned, offset: int) -> None:
@@ -124,6 +133,7 @@ def _withdrawn(state: PoolState, event: e.AssignmentWithdrawn, offset: int) -> N
 def _rejected(state: PoolState, event: e.AssignmentRejected, offset: int) -> None:
     task = state.tasks[event.task]
     story = task.told()
+    _note_report(story.reported, event.attempt, "reject", False)
     state.robots[event.robot].rejects += 1
     if event.clears_exclusions:
         _end_exclusions(state, task)
@@ -156,10 +166,9 @@ def _lease_started(state: PoolState, event: e.LeaseStarted | e.LeaseResumed, off
         current.started_at = event.occurred_at
         robot = state.robots[event.robot]
         robot.lapses = robot.rejects = 0
-        story = task.story
-        if story is not None and story.deadlines is not None and story.deadlines.run is not None:
-            state.timers.push(event.occurred_at + story.deadlines.run.ms, "deadline", task.id)
-        _ask_for_deadlines(state, task)
+        if task.story is not None and task.story.deadlines is not None and task.story.deadlines.start is not None:
+            task.story.passed.setdefault("start", "met")
+    ask_for_deadlines(state, task)
     state.running[task.id] = task
 
 
@@ -181,13 +190,15 @@ def _failed(state: PoolState, event: e.AttemptFailed, offset: int) -> None:
     task = state.tasks[event.task]
     task.failures = event.failures
     task.again_at = event.not_again_before or 0
+    _note_report(task.told().reported, event.attempt, "fail", False)
     _attempt_over(state, task, event, "fail")
 
 
-def _stopped(state: PoolState, event: e.AttemptStopped | e.LostWaitEnded, offset: int) -> None:
+def _stopped(state: PoolState, event: e.AttemptStopped, offset: int) -> None:
     task = state.tasks[event.task]
     task.lost = event.lost
-    _attempt_over(state, task, event, "stopped" if isinstance(event, e.AttemptStopped) else "expired")
+    _note_report(task.told().reported, event.attempt, "stopped", False)
+    _attempt_over(state, task, event, "stopped")
 
 
 def _expired(state: PoolState, event: e.LeaseExpired, offset: int) -> None:
@@ -197,7 +208,8 @@ def _expired(state: PoolState, event: e.LeaseExpired, offset: int) -> None:
 
 
 def _released(state: PoolState, event: e.TaskReleased, offset: int) -> None:
-    _attempt_over(state, state.tasks[event.task], event, "released", event.held, event.held_until)
+    how = "withdrawn" if event.origin == "ASSIGNED" else "released"
+    _attempt_over(state, state.tasks[event.task], event, how, event.held, event.held_until)
 
 
 def _cancelled(state: PoolState, event: e.TaskCancelled, offset: int) -> None:
@@ -225,7 +237,7 @@ def _attempt_over(
     task.state = event.to
     if event.to == "WAITING":
         state.queue.add(task, event.occurred_at)
-        _ask_for_deadlines(state, task)
+        ask_for_deadlines(state, task)
     elif event.to == "DEAD":
         task.told().dead_reason = event.dead_reason
     elif final:
@@ -287,7 +299,7 @@ def _end(state: PoolState, task: Task, event: e.Event, robot: str | None) -> Non
         task.digest,
         event.occurred_at,
         robot=robot,
-        reported=None if story is None or not story.late else story.late,
+        reported=None if story is None or not story.reported else story.reported,
     )
     if task.target is not None:
         task.target.tasks -= 1
@@ -300,7 +312,9 @@ def _note_idle(state: PoolState, target: Target) -> None:
 
 
 def _lost_wait_ended(state: PoolState, event: e.LostWaitEnded, offset: int) -> None:
-    _stopped(state, event, offset)
+    task = state.tasks[event.task]
+    task.lost = event.lost
+    _attempt_over(state, task, event, "expired")
 
 
 def _hold_ended(state: PoolState, event: e.HoldEnded, offset: int) -> None:
@@ -332,6 +346,7 @@ def _redriven(state: PoolState, event: e.TaskRedriven, offset: int) -> None:
         _change(state, task, event.changed)
     task.state = event.to
     state.queue.add(task, event.occurred_at)
+    ask_for_deadlines(state, task)
 
 
 def _discarded(state: PoolState, event: e.TaskDiscarded, offset: int) -> None:
@@ -341,10 +356,18 @@ def _discarded(state: PoolState, event: e.TaskDiscarded, offset: int) -> None:
 def _reported_late(state: PoolState, event: e.ReportedLate, offset: int) -> None:
     task, ended = state.tasks.get(event.task), state.ended.get(event.task)
     if task is not None:
-        task.told().late.add((event.attempt, event.kind))
+        _note_report(task.told().reported, event.attempt, event.kind, True)
         task.told().done_twice |= event.done_twice
     elif ended is not None:
-        ended.reported = (ended.reported or set()) | {(event.attempt, event.kind)}
+        ended.reported = ended.reported or {}
+        _note_report(ended.reported, event.attempt, event.kind, True)
+
+
+def _note_report(reported: Reported, attempt: int, kind: str, late: bool) -> None:
+    """Remembers a report, so that its repeat is known whatever happened to the task since."""
+    reported[attempt, kind] = late
+    if len(reported) > REPORTED_MAX:
+        del reported[next(iter(reported))]
 
 
 def _current(task: Task) -> Attempt:
