@@ -12,16 +12,16 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from projections.queries import Tables
-
 from fleetlog.settings import Settings
 from projections.projector import Projector
+from projections.queries import Tables
 from projections.store import StoreFault
 from robot_gateway.gateway import Gateway
 from robot_gateway.serve import Served
@@ -35,6 +35,7 @@ logger = logging.getLogger("fleetlog")
 CHILD_RETRY_S: Final = 1.0
 CHILD_GRACE_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.2
+LOOK_AT_DISK_S: Final = 1.0
 
 
 class CannotStart(Exception):
@@ -97,14 +98,14 @@ def new_processor(settings: Settings, log: Log) -> Processor:
 
 def new_gateway(settings: Settings, log: Log) -> Gateway:
     """A gateway on this host's tables."""
-    low = _low_disk(settings)
+    folder = settings.data_folder if settings.embedded else tables_folder(settings)
     return Gateway(
         log,
         Tables(tables_folder(settings), log),
         settings.gateway,
         _life("gateway"),
         after_wait_s=settings.projector.after_wait_s,
-        submissions_stopped=low,
+        submissions_stopped=LowDisk(folder, settings.disk.min_free_bytes),
     )
 
 
@@ -113,19 +114,28 @@ def _life(part: str) -> str:
     return f"{part}-{socket.gethostname()[:32]}-{uuid.uuid4().hex[:8]}"
 
 
-def _low_disk(settings: Settings) -> Callable[[], str | None]:
-    folder = settings.data_folder if settings.embedded else tables_folder(settings)
+class LowDisk:
+    """Says why no submissions are taken while the disk is nearly full, or None; looks at most once a second."""
 
-    def low() -> str | None:
+    def __init__(self, folder: Path, min_free_bytes: int) -> None:
+        self._folder, self._min_free_bytes = folder, min_free_bytes
+        self._looked_at = -LOOK_AT_DISK_S
+        self._said: str | None = None
+
+    def __call__(self) -> str | None:
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_AT_DISK_S:
+            self._looked_at, self._said = now, self._look()
+        return self._said
+
+    def _look(self) -> str | None:
         try:
-            free = shutil.disk_usage(folder).free
+            free = shutil.disk_usage(self._folder).free
         except OSError:
             return None
-        if free >= settings.disk.min_free_bytes:
+        if free >= self._min_free_bytes:
             return None
-        return f"the disk under {folder} has only {free} bytes free; reports are still taken"
-
-    return low
+        return f"the disk under {self._folder} has only {free} bytes free; reports are still taken"
 
 
 def run_projector(settings: Settings, stop: threading.Event) -> None:

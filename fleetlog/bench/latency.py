@@ -1,0 +1,121 @@
+"""How long a task waits for an idle robot: submit to assignment, and submit to the robot's leave to start.
+
+50 submissions a second, spread evenly, onto idle robots. Submitter and robot are two raw connections in one process,
+so that one clock measures both ends: from sending the submission to receiving `assign`, and to receiving the ack of
+`accept`.
+"""
+
+import asyncio
+import json
+import time
+import uuid
+from typing import Any, Final
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from fleetlog.bench.product import Product
+
+RATE_PER_S: Final = 50
+SLOTS: Final = 64
+POOL: Final = "default"
+
+
+def measure_latency(product: Product, seconds: float) -> dict[str, Any]:
+    """Submits for `seconds`; percentiles in ms."""
+    return asyncio.run(_measure(product.url.replace("http", "ws", 1), seconds))
+
+
+async def _measure(url: str, seconds: float) -> dict[str, Any]:
+    sent: dict[str, float] = {}
+    robot = _Robot(sent)
+    address = f"{url}/v1/pools/{POOL}/robots/bench/session"
+    async with (
+        connect(address, subprotocols=["fleetlog.robot.v1"], compression=None) as session,  # type: ignore[list-item]
+        connect(f"{url}/v1/submit", subprotocols=["fleetlog.submit.v1"], compression=None) as submit,  # type: ignore[list-item]
+    ):
+        await robot.begin(session)
+        working = asyncio.create_task(robot.work(session))
+        draining = asyncio.create_task(_drain(submit))
+        count = int(seconds * RATE_PER_S)
+        began = time.perf_counter()
+        for number in range(count):
+            await asyncio.sleep(max(0.0, began + number / RATE_PER_S - time.perf_counter()))
+            task = f"{uuid.uuid4()}"
+            sent[task] = time.perf_counter()
+            ask = {"type": "submit", "id": task, "pool": POOL, "tasks": [{"id": task, "kind": "nothing"}]}
+            await submit.send(json.dumps(ask))
+        while len(robot.started_ms) < count:
+            await asyncio.sleep(0.05)
+        working.cancel()
+        draining.cancel()
+    return {
+        "rate_per_s": RATE_PER_S,
+        "tasks": count,
+        "p50_ms": _percentile(robot.assigned_ms, 0.5),
+        "p99_ms": _percentile(robot.assigned_ms, 0.99),
+        "start_p50_ms": _percentile(robot.started_ms, 0.5),
+        "start_p99_ms": _percentile(robot.started_ms, 0.99),
+    }
+
+
+async def _drain(submit: ClientConnection) -> None:
+    async for _ in submit:
+        pass
+
+
+def _percentile(values: list[float], share: float) -> float:
+    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 2)
+
+
+class _Robot:
+    """A robot by the bare protocol: accepts everything, completes at once."""
+
+    def __init__(self, sent: dict[str, float]) -> None:
+        self._sent = sent
+        self._boot = uuid.uuid4().hex[:12]
+        self._counter = self._seq = self._epoch = 0
+        self._accepting: dict[str, tuple[str, int]] = {}
+        self.assigned_ms: list[float] = []
+        self.started_ms: list[float] = []
+
+    def _message(self, kind: str, **fields: Any) -> dict[str, Any]:
+        self._counter += 1
+        message = {"type": kind, "id": f"{self._boot}.{self._counter}", **fields}
+        if kind != "hello":
+            self._seq += 1
+            message |= {"epoch": self._epoch, "seq": self._seq}
+        return message
+
+    async def begin(self, session: ClientConnection) -> None:
+        """hello, welcome, ready."""
+        await session.send(json.dumps(self._message("hello", slots=SLOTS, capabilities=[], holding=[])))
+        welcome = json.loads(await session.recv())
+        self._epoch = welcome["epoch"]
+        self._beat_s = welcome["heartbeat_every_ms"] / 1000
+        await session.send(json.dumps(self._message("ready", n=SLOTS)))
+        await session.recv()
+
+    async def work(self, session: ClientConnection) -> None:
+        """Takes what comes, and beats."""
+        beating = asyncio.create_task(self._beat(session))
+        try:
+            async for raw in session:
+                await self._take(session, json.loads(raw), time.perf_counter())
+        finally:
+            beating.cancel()
+
+    async def _take(self, session: ClientConnection, message: dict[str, Any], at: float) -> None:
+        if message["type"] == "assign":
+            task, attempt = message["task"], message["attempt"]
+            self.assigned_ms.append(1000 * (at - self._sent[task]))
+            accept = self._message("accept", task=task, attempt=attempt)
+            self._accepting[accept["id"]] = (task, attempt)
+            await session.send(json.dumps(accept))
+        elif message["type"] == "ack" and (started := self._accepting.pop(message["of"], None)):
+            self.started_ms.append(1000 * (at - self._sent[started[0]]))
+            await session.send(json.dumps(self._message("complete", task=started[0], attempt=started[1])))
+
+    async def _beat(self, session: ClientConnection) -> None:
+        while True:
+            await asyncio.sleep(self._beat_s)
+            await session.send(json.dumps(self._message("heartbeat", holding=[])))
