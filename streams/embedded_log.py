@@ -9,17 +9,18 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 from typing import Final, TypeVar
 
 from rocksdict import Checkpoint, WriteBatch, WriteOptions
 
+from streams.embedded_faults import fault_of
 from streams.embedded_reader import EmbeddedReading
 from streams.embedded_record import appended_at_of
 from streams.embedded_snapshots import keep_snapshot
-from streams.embedded_store import LogHead, Store, Track, fault_of, open_store, write_gently
+from streams.embedded_store import LogHead, Store, Track, open_store, write_gently
 from streams.embedded_writer import Commit, TakeOver, Trim, Writer
 from streams.local_log import LocalOwnership, LocalSeat, Owners, check_size, wall_clock
 from streams.port import (
@@ -173,11 +174,11 @@ class EmbeddedLog(EmbeddedReading):
         """Takes away what retention is over for, but no input that is not decided yet."""
         for topic, kept_ms in KEPT_MS.items():
             for track in self.tracks[topic]:
-                beginning = self.ask(lambda store, t=track, ms=kept_ms: self._kept_from(store, t, ms))  # type: ignore[misc]
+                beginning = self.ask(partial(self._kept_from, track, kept_ms))
                 if beginning > track.beginning:
                     self._writer.ask(Trim(track, beginning))
 
-    def _kept_from(self, store: Store, track: Track, kept_ms: int) -> int:
+    def _kept_from(self, track: Track, kept_ms: int, store: Store) -> int:
         """The first offset of a track that is to be kept."""
         now = self._clock()
         first, end = track.beginning, track.end
@@ -236,7 +237,7 @@ def _older(store: Store, track: Track, offset: int, than_ms: int) -> bool:
 
 def _backup(store: Store, target: Path) -> None:
     target.mkdir(parents=True)
-    with store.in_use:
+    with store.used():
         # RocksDB's checkpoint stops all threads while it copies; within the folder it only links.
         checkpoint = store.folder / f"checkpoint.{os.getpid()}"
         shutil.rmtree(checkpoint, ignore_errors=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
+from streams.embedded_faults import fault_of
 from streams.embedded_snapshots import find_snapshots
-from streams.embedded_store import LogHead, Store, Track, Tracks, fault_of, open_secondary
+from streams.embedded_store import LogHead, Store, Track, Tracks, open_secondary
 from streams.local_log import Bells, LocalFollower
 from streams.port import LogMisconfigured, LogUnavailable, Record, Snapshot, Topic
 

@@ -28,7 +28,7 @@ def keep_snapshot(store: Store, partition: int, snapshot: Snapshot) -> None:
     """
     if any(len(chunk) > CHUNK_BYTES_MAX for chunk in snapshot.chunks):
         raise RecordTooLarge(f"A chunk of a snapshot has at most {CHUNK_BYTES_MAX} bytes; make more of them.")
-    with store.in_use:
+    with store.used():
         name = _name(partition, snapshot)
         _write_chunks(store, name, snapshot)
         known = {*_names(store.snapshots, _MANIFEST, partition), name}

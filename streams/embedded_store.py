@@ -10,8 +10,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,6 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     ColumnFamily,
-    DbClosedError,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -31,12 +30,12 @@ from rocksdict import (
     WriteOptions,
 )
 
+from streams.embedded_faults import fault_of
 from streams.embedded_record import corrupt, decode_record, record_key, record_offset
 from streams.local_log import check_kept
 from streams.port import (
     LogCorrupt,
     LogFault,
-    LogLocked,
     LogMisconfigured,
     LogUnavailable,
     Record,
@@ -104,8 +103,8 @@ class Store:
         self._families = {topic: db.get_column_family(topic.value) for topic in Topic}
         self._handles = {topic: db.get_column_family_handle(topic.value) for topic in Topic}
         self._tracks: list[Track] = []
-        self.in_use = threading.Lock()
-        """Held by whoever lets other threads run inside RocksDB: it cannot be closed meanwhile."""
+        self._in_use = threading.Lock()
+        self._closed = False
 
     # --- meta ---
 
@@ -197,6 +196,14 @@ class Store:
         stored: bytes | None = track.family.get(record_key(track.partition, offset))
         return stored
 
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """For whoever lets others run inside RocksDB, which cannot be closed meanwhile. Raises LogUnavailable."""
+        with self._in_use:
+            if self._closed:
+                raise LogUnavailable(f"The log in {self.folder} was closed meanwhile; try again.")
+            yield
+
     def flush(self) -> None:
         """Writes what is in memory into files, while other threads run."""
         for family in (*self._families.values(), self.meta):
@@ -204,12 +211,13 @@ class Store:
 
     def close(self) -> None:
         """Closes RocksDB; faults of closing change nothing any more. Whoever reads meanwhile gets LogUnavailable."""
-        for track in self._tracks:
-            track.handle = None
-        self._tracks.clear()
-        self._handles.clear()
-        del self.meta_handle, self.snapshots_handle
-        with self.in_use:
+        with self._in_use:
+            self._closed = True
+            for track in self._tracks:
+                track.handle = None
+            self._tracks.clear()
+            self._handles.clear()
+            del self.meta_handle, self.snapshots_handle
             for family in (*self._families.values(), self.meta, self.snapshots, self.db):
                 with suppress(Exception):
                     family.close()
@@ -274,42 +282,6 @@ def open_secondary(folder: Path) -> Store:
             raise
         raise fault_of(error, folder) from None
     return Store(folder, db, own)
-
-
-def fault_of(error: Exception, folder: Path) -> LogFault:
-    """RocksDB's and the system's exceptions as ours, each a sentence that says what to do; others are raised."""
-    text = str(error)
-    if isinstance(error, LogFault):
-        return error
-    if type(error) is not Exception and not isinstance(error, OSError | DbClosedError):
-        raise error
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return LogMisconfigured(f"{folder} is not a folder; name one that the log may use for itself.")
-    if "/LOCK: " in text:
-        return LogLocked(
-            f"The log in {folder} is in use by {_user_of(folder)}: stop that first, or use another folder."
-        )
-    if "No space left" in text or "Disk quota exceeded" in text:
-        return LogUnavailable(f"The disk of {folder} is full; make room, the log goes on by itself.")
-    if "Read-only file system" in text or "Permission denied" in text or "Operation not permitted" in text:
-        return LogUnavailable(f"The log in {folder} cannot be written; give this user the right to, or another folder.")
-    if "Too many open files" in text:
-        return LogUnavailable(f"The log in {folder} needs more open files than allowed; raise the limit (ulimit -n).")
-    if text.startswith("Corruption"):
-        return LogCorrupt(f"The log in {folder} is damaged ({_short(text)}): restore it from a backup.")
-    return LogUnavailable(f"The log in {folder} does not work: {_short(text)}.")
-
-
-def _short(text: str) -> str:
-    first = text.strip().splitlines()[0] if text.strip() else "no reason given"
-    return first[:200].rstrip(".")
-
-
-def _user_of(folder: Path) -> str:
-    try:
-        return f"process {int((folder / 'pid').read_text())}"
-    except (OSError, ValueError):
-        return "another process"
 
 
 def _check_layout(folder: Path, create: bool) -> None:

@@ -13,8 +13,9 @@ from typing import Final
 
 from rocksdict import WriteBatch, WriteOptions
 
+from streams.embedded_faults import fault_of
 from streams.embedded_record import encode_record, record_key
-from streams.embedded_store import Store, Track, Tracks, fault_of, open_store, write_gently
+from streams.embedded_store import Store, Track, Tracks, open_store, write_gently
 from streams.local_log import Bells, LocalSeat, fenced
 from streams.port import (
     Appended,
@@ -251,8 +252,9 @@ class Writer:
                 self._refuse(items, LogUnavailable(f"The log in {self._folder} failed: {error!r}."))
             with self._work:
                 self._queued_bytes -= sum(item[5] for item in items if isinstance(item, tuple))
-        self._drop_store(self._closed_reason)
+        # While the lock is still ours: whoever gets it next writes its own.
         (self._folder / "pid").unlink(missing_ok=True)
+        self._drop_store(self._closed_reason)
 
     def _next_items(self) -> list[Append | Request]:
         """What is queued, up to the size of a group; nothing when the log was closed."""
