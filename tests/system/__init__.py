@@ -1,0 +1,1 @@
+"""The whole product in processes of its own, killed for real."""

@@ -1,0 +1,96 @@
+"""Killing rounds: parts of the running product are killed with SIGKILL under load, then a referee reads the log.
+
+    python -m tests.system.rounds --log embedded --rounds 10
+    python -m tests.system.rounds --log kafka --rounds 10 [--kafka HOST:PORT]
+
+Each round kills one part, or all of them, at a moment drawn by the seed, starts them again, and waits until a task
+submitted after it has been completed. In the end everything submitted has to end, and the judge finds nothing.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.support.broker import Broker
+from tests.system.crew import Crew
+from tests.system.judge import Verdict, judge
+from tests.system.product import Product, embedded, on_kafka, wait_until
+
+SETTLE_S = 180.0
+
+
+def play(product: Product, crew: Crew, rounds: int, seed: int, say: Any = print) -> tuple[Verdict, list[float]]:
+    """`rounds` rounds on a running product; the verdict, and the seconds until work flowed again in each."""
+    rng, gaps = random.Random(seed), list[float]()
+    crew.start()
+    product.probe()
+    for number in range(1, rounds + 1):
+        time.sleep(rng.uniform(0.3, 2.0))
+        what = kill_something(product, rng)
+        gaps.append(product.probe())
+        say(f"round {number}: killed {what}, work flows again after {gaps[-1]:.1f} s")
+    crew.stop_submitting()
+    wait_until(lambda: not any(product.counts().values()), SETTLE_S)
+    product.until_ready()
+    reader = product.reader()
+    try:
+        return judge(reader, crew.acknowledged(), crew.work()), gaps
+    finally:
+        reader.close()
+
+
+def kill_something(product: Product, rng: random.Random) -> str:
+    """Kills a part, a child of it, or everything; starts again what does not come back by itself."""
+    choice = rng.choice(["part", "part", "child", "all"])
+    part = rng.choice(product.parts)
+    if choice == "child" and part.children():
+        for pid in part.children():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return f"the projector of {part.name}"
+    chosen = product.parts if choice == "all" else [part]
+    for one in chosen:
+        one.kill()
+    for one in chosen:
+        one.start()
+    return ", ".join(one.name for one in chosen)
+
+
+def main() -> int:
+    """The script."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--log", choices=["embedded", "kafka"], default="embedded")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--kafka", help="HOST:PORT of a running broker; without it one is started")
+    given = parser.parse_args()
+    print(f"seed {given.seed}")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetlog-rounds-")))
+        if given.log == "embedded":
+            product = embedded(folder)
+        else:
+            bootstrap = given.kafka or stack.enter_context(Broker()).address
+            product = on_kafka(folder, bootstrap)
+        stack.callback(product.stop)
+        product.start()
+        crew = Crew(product.url, folder)
+        stack.callback(crew.stop)
+        verdict, gaps = play(product, crew, given.rounds, given.seed)
+    print(
+        json.dumps(asdict(verdict) | {"good": verdict.good, "worst_gap_s": round(max(gaps, default=0), 1)}, default=str)
+    )
+    return 0 if verdict.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
