@@ -644,6 +644,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *into) {
 static long post(CURL *curl, const char *url, struct curl_slist *headers, struct text *poll, struct text *answer) {
     long status = 0;
     answer->length = 0;
+    add_bytes(answer, "", 0);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, poll->bytes);
@@ -729,7 +730,8 @@ int main(int count, char **given) {
         check_leaving();
         if (may_poll()) {
             write_poll(&poll);
-            take_answer(post(curl, url, headers, &poll, &answer), answer.bytes == NULL ? "" : answer.bytes);
+            long status = post(curl, url, headers, &poll, &answer);
+            take_answer(status, answer.bytes);
         } else if (attempt.phase != RUNNING) {
             sleep_s(0.02);
         }

@@ -503,9 +503,8 @@ def test_what_a_robot_does_not_know_is_passed_over(session: Session) -> None:
 
 def test_awkward_texts_arrive_whole(session: Session) -> None:
     """Payloads and labels with escapes, quotes and non-ASCII letters disturb nothing."""
-    session.assign(
-        labels={"note": 'a "quoted" \\ \u00e9 \U0001f600 \u2028'}, payload={"x": '}"],\\', "ms": 0, "y": "\ud83d\ude00"}
-    )
+    labels = {"note": 'a "quoted" \\ \u00e9 \U0001f600 \u2028'}
+    session.assign(labels=labels, payload={"x": '}"],\\', "ms": 0, "y": "\U0001f600"})
     session.ack(session.expect("accept"))
     assert is_done(session.expect("complete"))
 
