@@ -22,10 +22,10 @@ def instant(text: str, option: str, *, back: bool = False) -> str:
     if span is not None:
         at = datetime.now(UTC) + timedelta(seconds=-span if back else span)
         return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    at = _read(text)
-    if at is None or at.tzinfo is None:
+    said = _read(text)
+    if said is None or said.tzinfo is None:
         raise wrong_usage(f"{option} {text!r} is no instant: write 2026-11-30T09:15:00Z, or a span like 15s, 2h, 1d.")
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return said.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _read(text: str) -> datetime | None:
