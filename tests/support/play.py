@@ -56,15 +56,14 @@ class _Player:
         assert row is not None, f"not a row: {line}"
         self.world.wait((START_AT - self.world.now) / 1000 + float(row["at"]))
         self.before = self.answer
-        told = {name: len(robot.told) for name, robot in self.world.robots.items()}
         words = row["words"].split()
         answer = _VERBS[row["verb"]](self.world, *_split(words))
         self.answer = answer or {}
-        self.told_seen = told
         seen = self.world.events[self.events_seen :]
         self.events_seen = len(self.world.log)
         if row["seen"] is not None:
             self._compare(line, row["seen"], seen)
+        self.told_seen = {name: len(robot.told) for name, robot in self.world.robots.items()}
 
     def _compare(self, line: str, expected: str, seen: list[Any]) -> None:
         shown = "\n".join(f"    {_show(event)}" for event in seen) or "    no events"
