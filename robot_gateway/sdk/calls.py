@@ -23,6 +23,7 @@ from robot_gateway.sdk.errors import (
 from robot_gateway.sdk.resources import Task, task_body
 from robot_gateway.sdk.wire import encode_json
 
+POSITION_HEADER: Final = "Fleetlog-Position"
 TASKS_PER_REQUEST: Final = 1000
 WAIT_S_MAX: Final = 30
 BACKOFF_FIRST_S: Final = 0.25
@@ -34,7 +35,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """One request. Its command id stays the same however often it is sent."""
+    """One request. Its command id stays the same however often it is sent.
+
+    `pool`: what it is about; a read then includes what this client did there before.
+    """
 
     method: str
     path: str
@@ -42,6 +46,14 @@ class Call(Generic[Answer]):
     params: Mapping[str, str | int | float] = field(default_factory=dict)
     body: bytes | None = None
     command_id: str | None = None
+    pool: str | None = None
+
+    def query(self, seen: str | None) -> dict[str, str | int | float]:
+        """The parameters; a read asks to include the position `seen`."""
+        params = dict(self.params)
+        if seen is not None and self.method == "GET":
+            params.setdefault("after", seen)
+        return params
 
     @property
     def headers(self) -> dict[str, str]:
@@ -123,7 +135,7 @@ def _json(response: httpx.Response) -> Any:
 
 
 def _task(response: httpx.Response) -> Task:
-    return Task.read(response.json(), response.headers.get("Fleetlog-Position"))
+    return Task.read(response.json(), response.headers.get(POSITION_HEADER))
 
 
 def _tasks(response: httpx.Response) -> Page[Task]:
@@ -159,7 +171,7 @@ def new_command_id() -> str:
 def submit(pool: str, submission: Mapping[str, Any], command_id: str | None) -> Call[Task]:
     """Submit one task."""
     body = encode_json(task_body(submission))
-    return Call("POST", _pool(pool, "tasks"), _task, body=body, command_id=command_id or new_command_id())
+    return Call("POST", _pool(pool, "tasks"), _task, body=body, command_id=command_id or new_command_id(), pool=pool)
 
 
 def submit_many(
@@ -173,6 +185,7 @@ def submit_many(
         params={"all_or_none": "true"} if all_or_none else {},
         body=encode_json({"tasks": [task_body(s) for s in submissions]}),
         command_id=command_id or new_command_id(),
+        pool=pool,
     )
 
 
@@ -183,12 +196,12 @@ def task(pool: str, task_id: str, *, wait_s: float | None = None, after: str | N
         params["wait_s"] = round(max(0.0, min(wait_s, WAIT_S_MAX)), 3)
     if after is not None:
         params["after"] = after
-    return Call("GET", _pool(pool, "tasks", task_id), _task, params=params)
+    return Call("GET", _pool(pool, "tasks", task_id), _task, params=params, pool=pool)
 
 
 def result(pool: str, task_id: str) -> Call[Any]:
     """The result of a completed task."""
-    return Call("GET", _pool(pool, "tasks", task_id, "result"), _json)
+    return Call("GET", _pool(pool, "tasks", task_id, "result"), _json, pool=pool)
 
 
 def tasks(where: str | None, sort: str | None, limit: int, cursor: str | None) -> Call[Page[Task]]:
@@ -201,7 +214,7 @@ def verb(pool: str, task_id: str, name: str, body: Mapping[str, Any], command_id
     """cancel, redrive, discard, release, resolve."""
     encoded = encode_json({name: value for name, value in body.items() if value is not None})
     path = _pool(pool, "tasks", task_id, name)
-    return Call("POST", path, _task, body=encoded, command_id=command_id or new_command_id())
+    return Call("POST", path, _task, body=encoded, command_id=command_id or new_command_id(), pool=pool)
 
 
 def why(pool: str, task_id: str) -> Call[dict[str, Any]]:
@@ -212,7 +225,7 @@ def why(pool: str, task_id: str) -> Call[dict[str, Any]]:
 def history(pool: str, task_id: str, cursor: str | None) -> Call[Page[dict[str, Any]]]:
     """A part of the events of a task."""
     params = {} if cursor is None else {"cursor": cursor}
-    return Call("GET", _pool(pool, "tasks", task_id, "history"), _events, params=params)
+    return Call("GET", _pool(pool, "tasks", task_id, "history"), _events, params=params, pool=pool)
 
 
 def _events(response: httpx.Response) -> Page[dict[str, Any]]:

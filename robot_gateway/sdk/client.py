@@ -71,8 +71,8 @@ class TaskHandle:
 class Client:
     """Submits to `pool` at `gateway` (http(s)://HOST:PORT). Safe to share between threads.
 
-    What is retryable is sent again by itself, with the same command id, for up to `retry_for_s` seconds. Every error
-    is a FleetlogError, one class per reason.
+    What is retryable is sent again by itself, with the same command id, for up to `retry_for_s` seconds. What is read
+    of a task includes what this client did in its pool before. Every error is a FleetlogError, one class per reason.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Client:
         self.pool: Final = pool
         self._token = token
         self._retry_for_s = retry_for_s
+        self._seen: dict[str, str] = {}
         self._http = httpx.Client(base_url=self.gateway, headers=bearer(token), timeout=timeout_s)
 
     def __enter__(self) -> Self:
@@ -307,12 +308,18 @@ class Client:
     def _once(self, call: Call[Answer]) -> Answer:
         try:
             response = self._http.request(
-                call.method, call.path, params=dict(call.params), content=call.body, headers=call.headers
+                call.method,
+                call.path,
+                params=call.query(self._seen.get(call.pool or "")),
+                content=call.body,
+                headers=call.headers,
             )
         except httpx.TransportError as problem:
             raise calls.no_answer(problem, self.gateway) from None
         if response.is_error:
             raise calls.error_from(response)
+        if call.pool is not None and call.method != "GET" and calls.POSITION_HEADER in response.headers:
+            self._seen[call.pool] = response.headers[calls.POSITION_HEADER]
         return call.read(response)
 
 
