@@ -5,17 +5,21 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from fleetlog.composition import open_reader
+from fleetlog.composition import new_gateway, new_processor, open_reader, run_up, tables_folder
 from fleetlog.settings import Settings
+from projections.projector import Projector
+from robot_gateway.serve import Served
+from streams.memory_log import MemoryLog, MemoryStore
 from streams.port import LogReader
 
 START_S: Final = 60.0
@@ -26,21 +30,21 @@ class BenchProblem(Exception):
 
 
 class Product:
-    """A running product: its gateway's `url` and the settings by which its log can be read."""
+    """A running product: its gateway's `url`; `reader` opens its log for the referee."""
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, reader: Callable[[], LogReader]) -> None:
         self.url = url
-        self.settings = settings
-
-    def reader(self) -> LogReader:
-        """Its log, for the referee."""
-        return open_reader(self.settings)
+        self.reader = reader
 
 
 @contextmanager
 def running(log: str, kafka: str | None) -> Iterator[Product]:
-    """The product on a fresh log: `embedded`, or `kafka` with the brokers' addresses. Raises BenchProblem."""
+    """The product on a fresh log: `memory`, `embedded`, or `kafka` with the brokers' addresses. Raises BenchProblem."""
     with tempfile.TemporaryDirectory(prefix="fleetlog-bench-") as folder:
+        if log == "memory":
+            with _in_memory(_settings("embedded", None, Path(folder))) as product:
+                yield product
+            return
         settings = _settings(log, kafka, Path(folder))
         if log == "kafka":
             from streams.kafka_log import init_log
@@ -53,11 +57,32 @@ def running(log: str, kafka: str | None) -> Iterator[Product]:
             env=os.environ | {"FLEETLOG_LOGS_LEVEL": "warning"},
         )
         try:
-            yield Product(_started(process, settings), settings)
+            yield Product(_started(process, settings), lambda: open_reader(settings))
         finally:
             if process.stdin is not None:
                 process.stdin.close()
             process.wait(30)
+
+
+@contextmanager
+def _in_memory(settings: Settings) -> Iterator[Product]:
+    """Log, owners, gateway and projector in this process, which nothing outlives."""
+    store = MemoryStore(settings.log.partitions)
+    log = MemoryLog(store)
+    projector = Projector(MemoryLog(store), tables_folder(settings))
+    projecting = threading.Thread(target=projector.run, daemon=True)
+    processor = new_processor(settings, log)
+    served = Served(new_gateway(settings, log))
+    with ExitStack() as parts:
+        projecting.start()
+        parts.callback(projecting.join, 10)
+        parts.callback(projector.stop)
+        processor.start()
+        parts.callback(processor.close)
+        served.start()
+        parts.callback(served.stop)
+        _until_ready(served.url)
+        yield Product(served.url, lambda: MemoryLog(store))
 
 
 def _settings(log: str, kafka: str | None, folder: Path) -> Settings:
@@ -83,11 +108,16 @@ def _started(process: "subprocess.Popen[bytes]", settings: Settings) -> str:
     url = process.stdout.readline().decode().strip()
     if not url:
         raise BenchProblem("the product did not start; its own words stand above")
+    _until_ready(url)
+    return url
+
+
+def _until_ready(url: str) -> None:
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         try:
             with urlopen(f"{url}/readyz", timeout=5):  # noqa: S310
-                return url
+                return
         except (URLError, OSError):
             time.sleep(0.1)
     raise BenchProblem("the product did not become ready")
@@ -95,10 +125,6 @@ def _started(process: "subprocess.Popen[bytes]", settings: Settings) -> str:
 
 def main() -> None:
     """The process that is measured: settings on the first line of standard input; ends when that is closed."""
-    import threading
-
-    from fleetlog.composition import run_up
-
     settings = Settings.model_validate(json.loads(sys.stdin.readline()))
     stop = threading.Event()
 

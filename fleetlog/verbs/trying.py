@@ -49,6 +49,7 @@ def doctor(
 class LogKind(StrEnum):
     """Where the log of a benchmark lies."""
 
+    memory = "memory"
     embedded = "embedded"
     kafka = "kafka"
 
