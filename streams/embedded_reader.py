@@ -131,6 +131,18 @@ class EmbeddedReader(EmbeddedReading):
             track.looked = self._sequence
         return track.beginning, track.end
 
+    def find_snapshots(self, partition: int) -> list[Snapshot]:
+        """As in `LogReader`. A look may see a manifest before its chunks, so a bad one is looked at again."""
+        good: list[Snapshot] = []
+        bad, tries = 1, 0
+        while bad and tries < TRIES:
+            time.sleep(0.02 * tries)
+            tries += 1
+            self.refresh()
+            good, bad = self.ask(lambda store: find_snapshots(store, partition))
+        self._bad_snapshots += bad
+        return good
+
     def ask(self, question: Callable[[Store], Found]) -> Found:
         """As in `EmbeddedReading`. The writer may remove a file at a bad moment: then the log is opened anew."""
         with self._lock:

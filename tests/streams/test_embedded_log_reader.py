@@ -152,7 +152,7 @@ def test_a_reader_outlives_its_writer_and_misses_nothing(tmp_path: Path) -> None
             assert process.stdout.readline() == b"writing\n"
             reader = reader or EmbeddedReader(tmp_path / "log")
             follower = reader.follow(Topic.EVENTS, {0: followed})
-            give_up, target = time.monotonic() + CEILING_S, followed + 30_000
+            give_up, target = time.monotonic() + CEILING_S, followed + 10_000
             while followed < target:
                 assert time.monotonic() < give_up
                 followed += check_next(follower.poll(1_000, 1.0), followed)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from streams import local_log
 from streams.local_log import LocalSeat
 from streams.memory_log import CommitFault, MemoryLog, MemoryStore
 from streams.port import Fenced, Log, LogFault, LogUnavailable, Output, Seat, SeatLost, Topic
@@ -134,3 +135,14 @@ def test_trimmed_offsets_are_refused() -> None:
     assert values(read(log, Topic.OUTCOMES, 0)) == [b"c"]
     with pytest.raises(LogFault, match="keeps 2 to 3"):
         log.follow(Topic.OUTCOMES, {0: 1}).poll(1, 0.0)
+
+
+def test_commands_wait_until_more_reports_than_one_fetch_takes_are_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where reports are beyond the bound of one `fetch`, no command comes before the last of them."""
+    monkeypatch.setattr(local_log, "REPORTS_MAX", 10)
+    log = MemoryLog(MemoryStore(1))
+    put(log, Topic.COMMANDS, "p", [b"c"])
+    put(log, Topic.REPORTS, "p", [b"r"] * 25)
+    _, seat, _ = own(log, 0)
+    fetched = [seat.fetch(500, 0.0) for _ in range(4)]
+    assert [(len(f.reports), len(f.commands)) for f in fetched] == [(10, 0), (10, 0), (5, 1), (0, 0)]
