@@ -254,12 +254,12 @@ class World:
         return self.do(shape, body(task=task, reason=reason, **fields))
 
     def take(self, asked: Any) -> None:
-        """One input as the owner takes it, then dispatch."""
+        """One input as the owner takes it; then time acts, then dispatch."""
         if isinstance(asked, i.Heartbeats):
             self.pool.take_heartbeats(asked, self.context())
         else:
             self.pool.take(asked, self.context())
-        self.settle()
+        self.tick()
 
     # ---- time ----
 
