@@ -20,7 +20,6 @@ from projections.rows import Entity, body_key, dump
 from projections.task_cards import TASK_RULES
 from streams.port import Record
 
-
 DECODED_AT_ONCE: Final = 64
 """Events decoded before they are applied: enough to read their cards together, few enough for the processor's cache."""
 
@@ -72,7 +71,7 @@ class Fold:
             if pool is None:
                 pool = pools[name] = self._cards.pool(name, record.partition)
             task = event.get("task")
-            if task not in pool.cards and isinstance(task, str):
+            if isinstance(task, str) and task not in pool.cards:
                 wanted[name, task] = None
         self._cards.read_ahead(wanted)
 

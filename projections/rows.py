@@ -118,6 +118,11 @@ def index_range(index: Index, pool: str, group: str) -> bytes:
     return f"{index.value}{pool}\0{group}\0".encode()
 
 
+def tail_key(instant: int, sequence: int) -> bytes:
+    """The end of an index key."""
+    return _TAIL.pack(max(instant, 0), sequence)
+
+
 def index_tail(key: bytes) -> tuple[int, int]:
     """(instant, submission sequence) of an index key."""
     instant, sequence = _TAIL.unpack(key[-16:])

@@ -104,7 +104,6 @@ class Store:
     def scan(self, table: Table, start: bytes, end: bytes, backwards: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with start <= key < end in the order of keys, or against it. Take what you need and stop."""
         options = ReadOptions()
-        options.set_iterate_lower_bound(start)
         options.set_iterate_upper_bound(end)
         try:
             rows = self._tables[table].iter(options)
@@ -114,6 +113,8 @@ class Store:
                 rows.seek(start)
             while rows.valid():
                 key: bytes = rows.key()
+                if key < start:  # rocksdict 0.3.29 takes a lower bound and does not keep it
+                    break
                 yield key, self._content(table, key, rows.value())
                 if backwards:
                     rows.prev()

@@ -4,12 +4,14 @@ import random
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from commands import events as e
 from commands.events import Event, encode_event
 from commands.ids import ZERO_HASH, chain_hash, name_id
 from commands.settings import PoolSettings
+from projections.audit import export_line, import_line
 from streams.port import Follower, LogCorrupt, LogReader, Record, Snapshot, Topic, partition_of
 
 START_AT = 1_790_000_000_000
@@ -74,7 +76,12 @@ class ListLog:
 
     def __post_init__(self) -> None:
         for partition in range(self.partitions):
-            self.rows[partition], self.ends[partition] = [], 0
+            self.rows.setdefault(partition, [])
+            self.ends.setdefault(partition, 0)
+
+    def save(self, path: Path) -> None:
+        """Writes all records as an export, for `load_log` in another process."""
+        path.write_bytes(b"".join(map(export_line, self.records())))
 
     def index(self, partition: int, offset: int) -> int:
         """The index of the first record at or after `offset`."""
@@ -146,6 +153,15 @@ class ListLog:
         """As in the port."""
 
 
+def load_log(path: Path, partitions: int = 3, gap: int = 1) -> ListLog:
+    """The log that `save` wrote."""
+    log = ListLog(partitions, gap=gap)
+    for record in map(import_line, path.read_bytes().splitlines()):
+        log.rows[record.partition].append(record)
+        log.ends[record.partition] = record.offset + gap
+    return log
+
+
 _READER: type[LogReader] = ListLog
 
 
@@ -214,6 +230,18 @@ def failed(task: str, robot: str = "r1", attempt: int = 1, to: str = "WAITING", 
         "failures": 1,
     }
     return e.AttemptFailed(task=task, robot=robot, attempt=attempt, to=to, **(values | own))
+
+
+def expired(task: str, to: str, robot: str = "r1", attempt: int = 1, **own: Any) -> e.LeaseExpired:
+    """The end of a lease."""
+    values: dict[str, Any] = {
+        "origin": "RUNNING",
+        "epoch": 3,
+        "reason": "missed_windows",
+        "lost": 1,
+        "policy": "requeue",
+    }
+    return e.LeaseExpired(task=task, robot=robot, attempt=attempt, to=to, **(values | own))
 
 
 def registered(robot: str = "r1") -> e.RobotRegistered:
@@ -289,11 +317,7 @@ def _life(log: ListLog, rng: random.Random, pool: str, task: str, robots: int) -
             log.write(pool, completed(task, robot, attempt, result=result))
             return
         if chance < 0.03:
-            cause = e.LeaseExpired(
-                task=task, origin="RUNNING", to="WAITING", attempt=attempt, robot=robot, epoch=3,
-                reason="missed_windows", lost=1, policy="requeue",
-            )  # fmt: skip
-            log.write(pool, cause)
+            log.write(pool, expired(task, "WAITING", robot, attempt))
         else:
             log.write(pool, failed(task, robot, attempt, failures=attempt))
         yield
