@@ -93,7 +93,8 @@ def _not_mine(r: About) -> Decision:
         return r.no("unknown_task", f"no task {r.message.task} is known")
     if task is not None and task.attempt == attempt and task.current is not None:
         return r.no("not_yours", f"attempt {attempt} belongs to another robot")
-    if r.is_last_of_robot and task is not None and task.story is not None and task.story.last_end == "withdrawn":
+    last_end = None if task is None or task.story is None else task.story.last_end
+    if r.is_last_of_robot and last_end == "withdrawn" and not isinstance(r.message, m.Checkpoint):
         return r.no("withdrawn", f"the assignment of attempt {attempt} was withdrawn")
     return r.no("not_current", f"attempt {attempt} of task {r.message.task} is over")
 

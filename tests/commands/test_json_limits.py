@@ -48,7 +48,9 @@ def test_what_keeps_the_limits_is_read() -> None:
 
 @pytest.mark.parametrize(("levels", "fits"), [(64, True), (65, False)])
 def test_sixty_four_levels_and_no_more(levels: int, fits: bool) -> None:
-    """Arrays and objects count alike."""
+    """Arrays and objects count alike; around a body there may be more."""
+    _, around = parse_json(b"[" * levels + b"]" * levels, 65)
+    assert around is None
     _, problem = parse_json(b"[" * levels + b"]" * levels)
 
     assert (problem is None) is fits
