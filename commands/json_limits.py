@@ -16,16 +16,16 @@ from commands.vocabulary import DEPTH_MAX, INTEGER_MAX
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _NOT_JSON: Final = "this is not JSON in UTF-8"
-_TOO_DEEP: Final = f"nested deeper than {DEPTH_MAX} levels"
+_TOO_DEEP: Final = "nested too deeply"
 
 
-def parse_json(raw: bytes) -> tuple[Any, Refusal | None]:
-    """The value of `raw` and None, or None and why it is refused."""
+def parse_json(raw: bytes, levels: int = DEPTH_MAX) -> tuple[Any, Refusal | None]:
+    """The value of `raw` and None, or None and why it is refused. It may be `levels` deep."""
     try:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError:
         return None, unreadable(raw)
-    problem = limits_problem(value)
+    problem = limits_problem(value, levels=levels)
     return (None, problem) if problem else (value, None)
 
 
@@ -41,9 +41,9 @@ def unreadable(raw: bytes) -> Refusal:
     return limits_problem(value) or Refusal("malformed_json", _NOT_JSON)
 
 
-def limits_problem(value: Any, pointer: str = "") -> Refusal | None:
-    """The first breach of the limits in `value`, which stands at `pointer`, or None."""
-    return None if _fits(value, DEPTH_MAX) else _first_breach(value, pointer, DEPTH_MAX)
+def limits_problem(value: Any, pointer: str = "", levels: int = DEPTH_MAX) -> Refusal | None:
+    """The first breach of the limits in `value`, which stands at `pointer` and may be `levels` deep, or None."""
+    return None if _fits(value, levels) else _first_breach(value, pointer, levels)
 
 
 def _fits(value: Any, levels: int) -> bool:

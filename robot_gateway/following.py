@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from streams.port import Follower, LogFault, LogReader, Topic
+from streams.port import Follower, LogFault, LogReader, LogUnavailable, Topic
 
 logger = logging.getLogger("fleetlog.gateway")
 
@@ -96,23 +96,34 @@ class OutcomeFollower:
             try:
                 self._follow()
             except LogFault as fault:
-                self.problem = str(fault) or type(fault).__name__
-                logger.warning("outcomes cannot be followed: %s", self.problem)
-                self._stopping.wait(RETRY_S)
+                self._pause(fault)
 
     def _follow(self) -> None:
-        """From the present end on. What was written while we could not follow is lost: askers get `no_answer`."""
+        """From the present end on, for as long as what comes next is kept.
+
+        A log that is away is asked again for what comes next, so nothing is missed. Only where that is gone we begin
+        at the end anew: askers then get `no_answer`, robots send again.
+        """
         ends = self._ask()
         self._ends = ends
         follower = self._follower = self._log.follow(Topic.OUTCOMES, ends.by_partition)
         try:
             while not self._stopping.is_set():
-                records = follower.poll(RECORDS_MAX, self._ask_every_s)
+                try:
+                    records = follower.poll(RECORDS_MAX, self._ask_every_s)
+                except LogUnavailable as fault:
+                    self._pause(fault)
+                    continue
                 batch = [self._decoded(r.value) for r in records if r.header("to") == self._to]
                 self._hand_over([outcome for outcome in batch if outcome], self._freshness(follower.positions()))
         finally:
             self._follower = None
             follower.close()
+
+    def _pause(self, fault: LogFault) -> None:
+        self.problem = str(fault) or type(fault).__name__
+        logger.warning("outcomes cannot be followed: %s", self.problem)
+        self._stopping.wait(RETRY_S)
 
     def _decoded(self, value: bytes) -> dict[str, Any] | None:
         try:

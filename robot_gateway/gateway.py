@@ -38,6 +38,7 @@ SWEEP_EVERY_S: Final = 0.5
 TOKENS_EVERY_SWEEPS: Final = 4
 MOVED_AFTER_MS: Final = 500
 FULL_RETRY_MS: Final = 5_000
+BEHIND_S: Final = 10.0
 
 Part = Callable[[], str | None]
 """A part of readiness: None while it is ready, else why not, as a sentence."""
@@ -130,6 +131,10 @@ class Gateway:
     def _outcomes_problem(self) -> str | None:
         if self.stopping:
             return "the gateway is stopping"
+        followed_at = self.follower.followed_at
+        if self.follower.problem is None and followed_at is not None:
+            behind_s = time.monotonic() - followed_at
+            return None if behind_s < BEHIND_S else f"the end was reached {behind_s:.0f} s ago, not since"
         return self.follower.problem
 
     # ---- commands ----

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 from commands.json_limits import unreadable
 from commands.reasons import Refusal
 from robot_gateway.models import PollIn, model_of
+from robot_gateway.problems import RefusedRequest
 from robot_gateway.sessions import Session
 from robot_gateway.tokens import Principal
 from robot_gateway.websocket import robot_refusal
@@ -149,7 +150,9 @@ class Polling:
 
     async def _not_here(self, pool: str, robot: str) -> Refusal:
         """The session has ended, or lives on another gateway."""
-        card = await self._gateway.reads.robot_card(pool, robot)
+        card = None
+        with suppress(RefusedRequest):  # tables that cannot be read now do not know either
+            card = await self._gateway.reads.robot_card(pool, robot)
         elsewhere = card is not None and card.get("online") and card.get("gateway") != self._gateway.name
         if elsewhere:
             return Refusal("wrong_gateway", "this session is not on this gateway")

@@ -9,9 +9,12 @@ from pydantic_core import from_json, to_json
 from commands.json_limits import limits_problem, parse_json, unreadable
 from commands.messages import BODY_BYTES_MAX, FromRobot, decode_robot_message
 from commands.reasons import Refusal
+from commands.vocabulary import DEPTH_MAX
 
 DETAIL_BYTES_MAX: Final = 16 * 1024
 _SUSPECT_BRACKETS: Final = 64
+_LEVELS_AROUND: Final = 4
+"""A body lies at most so deep inside a message."""
 _BODIES: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "checkpoint": (("value",), BODY_BYTES_MAX),
     "complete": (("result",), BODY_BYTES_MAX),
@@ -24,7 +27,7 @@ _BODIES: Final[dict[str, tuple[tuple[str, ...], int]]] = {
 def read_message(raw: bytes) -> tuple[Any, Refusal | None]:
     """The message in `raw` and None, or None and why it is refused. Unknown fields are ignored."""
     if b"\\u0000" in raw or raw.count(b"[") + raw.count(b"{") > _SUSPECT_BRACKETS:
-        _, breach = parse_json(raw)
+        _, breach = parse_json(raw, DEPTH_MAX + _LEVELS_AROUND)
         if breach:
             return None, breach
     try:

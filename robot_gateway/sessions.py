@@ -112,6 +112,8 @@ class Session:
 
     def _report(self, message: Any, raw: bytes) -> None:
         if isinstance(message, Hello):
+            if self.hello is None:
+                self._allowance += MESSAGES_PER_SLOT_S * message.slots
             self.hello, self._greeting = message.id, True
             self._slots = message.slots
             self._inline_max = message.inline_max_bytes

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from streams.port import Follower, Log, LogFault, Record, Topic
+from streams.port import Follower, Log, LogFault, LogUnavailable, Record, Topic
 
 logger = logging.getLogger("fleetlog.gateway")
 
@@ -246,7 +246,11 @@ class _LiveThread(threading.Thread):
         follower = self._follower = self._log.follow(Topic.EVENTS, self._positions)
         try:
             while not self._stopping.is_set():
-                records = follower.poll(RECORDS_MAX, POLL_S)
+                try:
+                    records = follower.poll(RECORDS_MAX, POLL_S)
+                except LogUnavailable:
+                    self._stopping.wait(RETRY_S)
+                    continue
                 positions = follower.positions()
                 if positions != self._positions:
                     self._hand_over(records, positions)

@@ -165,17 +165,21 @@ class WebSocketConnection(asyncio.Protocol):
         if not isinstance(frame, Frame) or self._handler is None:
             return
         if frame.opcode is Opcode.TEXT and frame.fin:
-            data = bytes(frame.data)
-            if self._holding:
-                self._backlog.append(data)
-            else:
-                self._handler.receive(data)
+            self._text(bytes(frame.data))
         elif frame.opcode is Opcode.BINARY:
             self._close_handler(1003, CLOSE_CODES[1003][0])
         elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
             self._close_handler(CloseCode.PROTOCOL_ERROR, "messages are never fragmented here")
         elif frame.opcode is Opcode.CLOSE:
             self._finish()
+
+    def _text(self, data: bytes) -> None:
+        if not _is_utf8(data):
+            self._close_handler(1007, CLOSE_CODES[1007][0])
+        elif self._holding:
+            self._backlog.append(data)
+        elif self._handler is not None:
+            self._handler.receive(data)
 
     def _close_handler(self, code: int, reason: str) -> None:
         if self._handler is not None:
@@ -290,6 +294,16 @@ class WebSocketConnection(asyncio.Protocol):
         headers["Connection"] = "close"
         self._websocket.send_response(Response(said.status_code, "Refused", headers, bytes(said.body)))
         self._finish()
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def robot_refusal(principal: Principal, pool: str, robot: str) -> Refusal | None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from commands.inputs import Heartbeats, Report, decode_command, decode_report
 from commands.outcomes import Outcome, encode_outcome
-from streams.port import Fenced, Log, Output, Seat, SeatLost, Topic, partition_of
+from streams.port import Fenced, Log, LogUnavailable, Output, Seat, SeatLost, Topic, partition_of
 
 Message = dict[str, Any]
 NOTHING: list[Message] = []
@@ -111,25 +112,31 @@ class ScriptedOwner:
         thread.start()
 
     def _own(self, seat: Seat) -> None:
-        try:
-            taken = seat.take_over()
-            seat.start()
-            reports_next, commands_next = taken.reports_next, taken.commands_next
-            while True:
-                fetched = seat.fetch(500, 1.0)
-                outputs: list[Output] = []
-                for record in fetched.reports:
-                    outputs += self._decide_report(decode_report(record.value))
-                    reports_next = record.offset + 1
-                for record in fetched.commands:
-                    outputs += self._decide_command(decode_command(record.value))
-                    commands_next = record.offset + 1
-                with self._lock:
-                    outputs += self._to_say.pop(seat.partition, [])
-                if outputs or fetched.reports or fetched.commands:
-                    seat.commit(outputs, reports_next, commands_next)
-        except (SeatLost, Fenced):
-            return
+        while not seat.lost():
+            try:
+                self._own_once(seat)
+            except SeatLost:
+                return
+            except (Fenced, LogUnavailable):
+                time.sleep(0.02)
+
+    def _own_once(self, seat: Seat) -> None:
+        taken = seat.take_over()
+        seat.start()
+        reports_next, commands_next = taken.reports_next, taken.commands_next
+        while True:
+            fetched = seat.fetch(500, 1.0)
+            outputs: list[Output] = []
+            for record in fetched.reports:
+                outputs += self._decide_report(decode_report(record.value))
+                reports_next = record.offset + 1
+            for record in fetched.commands:
+                outputs += self._decide_command(decode_command(record.value))
+                commands_next = record.offset + 1
+            with self._lock:
+                outputs += self._to_say.pop(seat.partition, [])
+            if outputs or fetched.reports or fetched.commands:
+                seat.commit(outputs, reports_next, commands_next)
 
     def _decide_command(self, command: Any) -> list[Output]:
         self.commands.append(command)
