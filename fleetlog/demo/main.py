@@ -31,13 +31,14 @@ def run_demo(out: Output, data: Path | None, *, serve: bool, files_max: int | No
     files = standard_library(files_max)
     if len(files) <= IN_PARTS:
         raise Problem("the standard library of this Python has no .py files to work on: use another Python.")
+    stays = data is not None
     with _folder(data) as folder:
         drawn = out.terminal and not out.as_json and not out.quiet
         diary = Diary((lambda _: None) if drawn or out.quiet else print_remark)
         play = Play(files, folder, listen_address(listen), diary)
         with _interruptible(diary):
             try:
-                return _run(out, play, diary, files, folder, serve, drawn)
+                return _run(out, play, diary, files, folder, serve, drawn, stays)
             except Interrupted:
                 return INTERRUPTED
             except DemoFault as fault:
@@ -58,7 +59,11 @@ def _run(out: Output, play: Play, diary: Diary, files: list[SourceFile], folder:
         seconds = time.monotonic() - diary.began
     wrong = verdict.wrong()
     if not out.quiet and not out.as_json:
-        _show(out, verdict, seconds, wrong, play, files, export, serve and not wrong)
+        _show(out, verdict, seconds, wrong)
+        if not wrong:
+            kept = export if stays or serve else None
+            steps = report.next_steps(program(), play.url, files[0].task, kept, serve)
+            out.text("\n".join(("", "See for yourself:", *(f"  {step}" for step in steps))))
     if out.as_json:
         out.json(report.summary(verdict, seconds))
     if wrong:
@@ -83,26 +88,12 @@ def _export(data: Path, export: Path) -> int:
         log.close()
 
 
-def _show(
-    out: Output,
-    verdict: Verdict,
-    seconds: float,
-    wrong: list[str],
-    play: Play,
-    files: list[SourceFile],
-    export: Path,
-    serving: bool,
-) -> None:
+def _show(out: Output, verdict: Verdict, seconds: float, wrong: list[str]) -> None:
     report.show(out, verdict, seconds)
-    if wrong:
-        for sentence in wrong:
-            out.text(f"WRONG: {sentence}")
-        return
-    out.text("Every result equals what hashlib says, every task was completed exactly once, and the log verifies.")
-    steps = report.next_steps(program(), play.url, files[0].task, str(export), serving)
-    out.text("\nSee for yourself:" if serving else "\nSee for yourself (with --data FOLDER the files stay):")
-    for step in steps:
-        out.text(f"  {step}")
+    for sentence in wrong:
+        out.text(f"WRONG: {sentence}")
+    if not wrong:
+        out.text("Every result equals what hashlib says, every task was completed exactly once, and the log verifies.")
 
 
 def _serve_on(out: Output, diary: Diary) -> None:

@@ -75,9 +75,7 @@ class Play:
         for robot in self._robots.values():
             robot.start()
         for name, robot in self._robots.items():
-            self._event(
-                lambda e, n=name: e["type"] == "RobotSessionStarted.v1" and e["robot"] == n, f"hello of {name}", robot
-            )
+            self._event(_hello(name), f"the hello of {name}", robot)
         said(
             f"{len(self._robots)} robots are there: {', '.join(PYTHON_ROBOTS)} in Python, {SHELL_ROBOT} a shell command"
         )
@@ -192,6 +190,10 @@ class Play:
         self.watcher.stop()
         for child in (*self._robots.values(), self._fleetlog):
             child.stop()
+
+
+def _hello(robot: str) -> Callable[[Item], bool]:
+    return lambda event: event["type"] == "RobotSessionStarted.v1" and event["robot"] == robot
 
 
 def _expired(task: str) -> Callable[[Item], bool]:

@@ -1,6 +1,7 @@
 """What stands at the end of the demonstration: figures of the referee as a table, and what to try next."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from fleetlog.demo.referee import Verdict
@@ -101,12 +102,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
     return table
 
 
-def next_steps(program: str, url: str, task: str, export: str, serving: bool) -> list[str]:
-    """The exact commands to explore with."""
+def next_steps(program: str, url: str, task: str, export: Path | None, serving: bool) -> list[str]:
+    """The exact commands to explore with; `export` is None where it does not stay."""
     where = "" if url.endswith(":8780") else f" --gateway {url}"
     offline = [f"{program} audit history {task} --export {export}", f"{program} audit verify --export {export}"]
     if not serving:
-        return offline
+        return [f"{program} demo --data demo --serve"] if export is None else offline
     return [
         f"{program} history {task}{where}",
         f"{program} task {task}{where}",
@@ -114,6 +115,6 @@ def next_steps(program: str, url: str, task: str, export: str, serving: bool) ->
         f"{program} robots{where}",
         f"{program} watch{where}",
         f"{program} submit compress --payload /etc/hosts --wait{where}",
-        *offline,
+        *(() if export is None else offline),
         f"{url}/docs",
     ]

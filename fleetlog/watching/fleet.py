@@ -4,7 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from fleetlog.asking import Asking, part
@@ -17,6 +17,8 @@ SHOWN_MAX: Final = 200
 """Robots and held tasks that are read at most; a view has no room for more."""
 EVENTS_KEPT: Final = 200
 RATE_OVER_S: Final = 5.0
+MANY_PER_S: Final = 3.0
+"""Completions a second from which on they are no lines of their own."""
 QUIET: Final = frozenset(
     {
         "ProgressNoted",
@@ -43,7 +45,6 @@ class Picture:
     events: tuple[Item, ...] = ()
     rate: float = 0.0
     trouble: str | None = None
-    read_at: float = 0.0
 
 
 class FleetWatcher:
@@ -64,6 +65,7 @@ class FleetWatcher:
         self._lock = threading.Lock()
         self._picture = Picture(pool)
         self._events: deque[Item] = deque(maxlen=EVENTS_KEPT)
+        self._completions: deque[Item] = deque(maxlen=EVENTS_KEPT)
         self._completed: deque[float] = deque(maxlen=10_000)
         self._trouble: dict[str, str] = {}
         self.follows = threading.Event()
@@ -85,18 +87,15 @@ class FleetWatcher:
         with self._lock:
             recent = sum(1 for at in self._completed if now - at <= RATE_OVER_S)
             trouble = next(iter(self._trouble.values()), None)
-            known = self._picture
-            return Picture(
-                known.pool,
-                known.robots,
-                known.held,
-                known.tasks,
-                known.oldest_waiting_at,
-                tuple(self._events),
-                recent / RATE_OVER_S,
-                trouble,
-                known.read_at,
-            )
+            events = self._worth_a_line(recent / RATE_OVER_S)
+            return replace(self._picture, events=events, rate=recent / RATE_OVER_S, trouble=trouble)
+
+    def _worth_a_line(self, rate: float) -> tuple[Item, ...]:
+        """Where much is completed, that is a figure and not a line each: what else happens must stay to be seen."""
+        if rate >= MANY_PER_S:
+            return tuple(self._events)
+        both = [*self._events, *self._completions]
+        return tuple(sorted(both, key=lambda event: (event["occurred_at"], event["sequence"])))
 
     # ---- lists ----
 
@@ -129,7 +128,6 @@ class FleetWatcher:
             {robot: tuple(tasks) for robot, tasks in held.items()},
             pool.get("tasks", {}),
             pool.get("oldest_waiting_at"),
-            read_at=time.monotonic(),
         )
 
     # ---- events ----
@@ -157,7 +155,8 @@ class FleetWatcher:
         with self._lock:
             if name == "TaskCompleted":
                 self._completed.append(time.monotonic())
-            if name not in QUIET:
+                self._completions.append(event)
+            elif name not in QUIET:
                 self._events.append(event)
         if self._on_event is not None:
             self._on_event(event)

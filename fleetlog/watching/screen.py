@@ -39,7 +39,7 @@ def draw(picture: Picture, height: int, address: str = "", above: Sequence[Rende
     room = max(height - FRAME_LINES - sum(1 for _ in above), EVENTS_MIN + 2)
     rows = _robot_rows(picture)
     shown = rows[: max(room - EVENTS_MIN, 2)]
-    events = list(picture.events)[-max(room - len(shown), EVENTS_MIN) :]
+    events = picture.events[-max(room - len(shown), EVENTS_MIN) :]
     return Group(*above, _figures(picture, address), _robots(shown, len(rows) - len(shown)), _events(events))
 
 
@@ -52,7 +52,7 @@ def _figures(picture: Picture, address: str) -> RenderableType:
             line.append(f"{count:,}   ", style="bold")
     line.append(f"{picture.rate:.0f} done/s", style="green" if picture.rate else "dim")
     if picture.oldest_waiting_at:
-        line.append(f"   oldest waits since {age(picture.oldest_waiting_at)}", style="dim")
+        line.append(f"   the oldest came {age(picture.oldest_waiting_at)}", style="dim")
     title = Text(f"pool {picture.pool}")
     if address:
         title.append(f"  {address}", style="dim")
