@@ -10,7 +10,7 @@ Rows have a time (seconds, and `t+1.5`), a verb with its words, and after the ar
 before: events in order, or an answer. An event is its name and any words that stand in its fields (`#2`: attempt 2;
 `field=value`: just that field; `field=` that it is absent). QUIET events need not be named. Answers: `ack`, `late`,
 `refused REASON`, `unchanged`, `same` (as the answer before), `told R TYPE words` (a message that robot R got). A row
-without an arrow may be followed by anything; `-> nothing` by no event at all but quiet ones.
+that names no event may be followed by any; `-> nothing` by none at all but quiet ones.
 """
 
 import re
