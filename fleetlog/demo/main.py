@@ -19,7 +19,7 @@ from fleetlog.demo.referee import Verdict, judge
 from fleetlog.demo.show import live, print_remark
 from fleetlog.layers import Given
 from fleetlog.output import Output
-from fleetlog.problems import DONE, INTERRUPTED, REFUSED, Problem, wrong_usage
+from fleetlog.problems import DONE, INTERRUPTED, Problem, wrong_usage
 from fleetlog.settings import settings_of
 from fleetlog.verb import program
 
@@ -31,14 +31,27 @@ def run_demo(out: Output, data: Path | None, *, serve: bool, files_max: int | No
     files = standard_library(files_max)
     if len(files) <= IN_PARTS:
         raise Problem("the standard library of this Python has no .py files to work on: use another Python.")
-    stays = data is not None
     with _folder(data) as folder:
         drawn = out.terminal and not out.as_json and not out.quiet
         diary = Diary((lambda _: None) if drawn or out.quiet else print_remark)
         play = Play(files, folder, listen_address(listen), diary)
         with _interruptible(diary):
             try:
-                return _run(out, play, diary, files, folder, serve, drawn, stays)
+                with live(out, play, diary) if drawn else nullcontext():
+                    play.run()
+                    verdict = _judged(play, diary, files, folder)
+                seconds = time.monotonic() - diary.began
+                wrong = verdict.wrong()
+                if not out.as_json and not out.quiet:
+                    kept = folder / EXPORT if serve or data is not None else None
+                    _show(out, verdict, seconds, report.next_steps(program(), play.url, files[0].task, kept, serve))
+                if out.as_json:
+                    out.json(report.summary(verdict, seconds))
+                if wrong:
+                    raise Problem("the demonstration went wrong: " + " ".join(wrong))
+                if serve:
+                    _serve_on(out, diary)
+                return DONE
             except Interrupted:
                 return INTERRUPTED
             except DemoFault as fault:
@@ -47,32 +60,13 @@ def run_demo(out: Output, data: Path | None, *, serve: bool, files_max: int | No
                 play.close()
 
 
-def _run(out: Output, play: Play, diary: Diary, files: list[SourceFile], folder: Path, serve: bool, drawn: bool) -> int:
-    with live(out, play, diary) if drawn else nullcontext():
-        play.run()
-        export = folder / EXPORT
-        events = _export(folder / "data", export)
-        diary.remark(f"{events:,} events exported; the referee reads them and the files")
-        if play.killed is None:
-            raise DemoFault("no robot was killed")
-        verdict = judge(export, [file.path for file in files], play.killed)
-        seconds = time.monotonic() - diary.began
-    wrong = verdict.wrong()
-    if not out.quiet and not out.as_json:
-        _show(out, verdict, seconds, wrong)
-        if not wrong:
-            kept = export if stays or serve else None
-            steps = report.next_steps(program(), play.url, files[0].task, kept, serve)
-            out.text("\n".join(("", "See for yourself:", *(f"  {step}" for step in steps))))
-    if out.as_json:
-        out.json(report.summary(verdict, seconds))
-    if wrong:
-        if out.as_json or out.quiet:
-            raise Problem(" ".join(wrong))
-        return REFUSED
-    if serve:
-        _serve_on(out, diary)
-    return DONE
+def _judged(play: Play, diary: Diary, files: list[SourceFile], folder: Path) -> Verdict:
+    """Exports the log and lets the referee read it."""
+    events = _export(folder / "data", folder / EXPORT)
+    diary.remark(f"{events:,} events exported; the referee reads them and the files")
+    if play.killed is None:
+        raise DemoFault("no robot was killed")
+    return judge(folder / EXPORT, [file.path for file in files], play.killed)
 
 
 def _export(data: Path, export: Path) -> int:
@@ -88,12 +82,12 @@ def _export(data: Path, export: Path) -> int:
         log.close()
 
 
-def _show(out: Output, verdict: Verdict, seconds: float, wrong: list[str]) -> None:
+def _show(out: Output, verdict: Verdict, seconds: float, steps: list[str]) -> None:
     report.show(out, verdict, seconds)
-    for sentence in wrong:
-        out.text(f"WRONG: {sentence}")
-    if not wrong:
-        out.text("Every result equals what hashlib says, every task was completed exactly once, and the log verifies.")
+    if verdict.wrong():
+        return
+    out.text("Every result equals what hashlib says, every task was completed exactly once, and the log verifies.")
+    out.text("\n".join(("", "See for yourself:", *(f"  {step}" for step in steps))))
 
 
 def _serve_on(out: Output, diary: Diary) -> None:
