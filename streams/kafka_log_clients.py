@@ -36,6 +36,8 @@ HEADER_FRAME_BYTES: Final = 10
 
 COMMON: Final[dict[str, Any]] = {
     "socket.keepalive.enable": True,
+    # A first question waits half a second whenever it is asked before the one connection needed is there.
+    "enable.sparse.connections": False,
     # After a restart of the broker all flows again within a second, not within librdkafka's ten.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
@@ -54,8 +56,18 @@ APPENDING: Final[dict[str, Any]] = {
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 262_144,
 }
+KEEPING: Final[dict[str, Any]] = {
+    # Written twice is written once on a compacted topic, and a producer without numbering is ready at once.
+    "enable.idempotence": False,
+    "max.in.flight.requests.per.connection": 1,
+    "message.timeout.ms": 30_000,
+    "linger.ms": 0,
+}
 OWNING: Final[dict[str, Any]] = {
     "transaction.timeout.ms": TRANSACTION_MS,
+    # A transaction that begins while the former's markers are being written is refused, and tried again after this:
+    # librdkafka's default of 100 makes batches that follow each other closely take that long.
+    "retry.backoff.ms": 5,
     # A commit flushes at once, whatever this says; until then records gather into large batches.
     "linger.ms": 5,
     # The batch is in memory already and its size is the caller's: the producer's queue is no second bound.
@@ -80,8 +92,10 @@ READING_ONE: Final[dict[str, Any]] = {
     # It is polled only while somebody waits for a record, and what fails is raised to them.
     "log_level": 0,
     "enable.partition.eof": True,
-    "queued.min.messages": 1,
+    "queued.min.messages": 100,
     "fetch.message.max.bytes": 65_536,
+    "fetch.wait.max.ms": 5,
+    "fetch.queue.backoff.ms": 1,
 }
 MEMBER: Final[dict[str, Any]] = {
     # Range takes everything anew at each rebalance; with this one, owners that keep a partition go on.
@@ -96,6 +110,7 @@ OURS: Final = frozenset(
     | COMMON.keys()
     | PRODUCER.keys()
     | APPENDING.keys()
+    | KEEPING.keys()
     | OWNING.keys()
     | CONSUMER.keys()
     | FOLLOWING.keys()
@@ -146,6 +161,10 @@ class Clients:
     def appender(self) -> Producer:
         """A producer for single records."""
         return self._made(Producer, {**COMMON, **PRODUCER, **APPENDING})
+
+    def keeper(self) -> Producer:
+        """A producer for the records of snapshots, in order."""
+        return self._made(Producer, {**COMMON, **PRODUCER, **KEEPING})
 
     def transactional(self, identity: str) -> Producer:
         """A producer of transactions; whoever initialises `identity` later fences it."""
@@ -228,6 +247,11 @@ def error_of(raised: KafkaException) -> KafkaError:
     return error
 
 
+def passes(error: KafkaError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.code() in PASSING or error.retriable()
+
+
 def fault(error: KafkaError, doing: str) -> LogFault:
     """librdkafka's error in the port's words; `doing` says what was tried ("reading events 3")."""
     code, text = error.code(), error.str()
@@ -239,6 +263,6 @@ def fault(error: KafkaError, doing: str) -> LogFault:
         return RecordTooLarge(f"Kafka found a record too large ({doing}): {text}.")
     if code == KafkaError._QUEUE_FULL:
         return LogBusy(f"Too much waits to be written ({doing}): send later.")
-    if code in PASSING or error.retriable():
+    if passes(error):
         return LogUnavailable(f"Kafka does not answer ({doing}): {text}; the same call may succeed later.")
     return LogFault(f"Kafka failed ({doing}): {error.name()}: {text}.")

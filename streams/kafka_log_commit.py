@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streams.kafka_log_clients import ANSWER_S, NOT_ALLOWED, TOO_LARGE, Clients, error_of, fault
+from streams.kafka_log_clients import ANSWER_S, LOGGER, NOT_ALLOWED, TOO_LARGE, Clients, error_of, fault, passes
 from streams.kafka_log_follower import record_of, scan
 from streams.kafka_log_offsets import Offsets
 from streams.port import (
@@ -30,6 +30,7 @@ from streams.port import (
 INPUTS: Final = (Topic.REPORTS, Topic.COMMANDS)
 CALL_S: Final = 2.0
 """How long one call waits before it is made again; a lost partition is noticed in between."""
+FIRST_TRY_S: Final = 0.125
 TAKE_OVER_S: Final = 20.0
 SEND_AGAIN_S: Final = 0.1
 
@@ -136,18 +137,22 @@ class Transactions:
     def _fence(self, give_up: float | None) -> None:
         """A new producer object, initialised: what was open is aborted, whoever wrote before writes no more."""
         self.drop()
-        producer = self._clients.transactional(f"owner-{self._partition}")
         doing = f"taking over partition {self._partition}"
+        wait_s = FIRST_TRY_S
         while True:
             self._standing.require_ours()
+            # While the former owner's transaction is being aborted librdkafka sleeps for half a second before it asks
+            # again; a new object asks at once.
+            producer = self._clients.transactional(f"owner-{self._partition}")
             try:
-                producer.init_transactions(CALL_S)
+                producer.init_transactions(wait_s)
             except KafkaException as failed:
                 error = error_of(failed)
                 if verdict(error) is Verdict.FENCED:
                     raise LogUnavailable(f"Another process took partition {self._partition} over just now.") from None
-                if not error.retriable() or (give_up is not None and time.monotonic() > give_up):
+                if not passes(error) or (give_up is not None and time.monotonic() > give_up):
                     raise fault(error, doing) from None
+                wait_s = min(2 * wait_s, ANSWER_S)
                 continue
             self._producer = producer
             return
@@ -267,6 +272,7 @@ class Transactions:
     def _give_up(self, batch: Batch, what: Verdict, error: KafkaError, assignments: int) -> list[int] | None:
         """Ends a try that failed with `what`; None: send again."""
         doing = f"committing partition {self._partition}"
+        LOGGER.info("Kafka, %s: %s (%s).", doing, error.str(), what.name)
         if what is Verdict.FENCED:
             self.drop()
             raise Fenced(f"Partition {self._partition} was taken over by another process ({error.str()}).")
@@ -303,6 +309,7 @@ class Transactions:
 
     def _resolve(self, batch: Batch) -> list[int] | None:
         """Fences our own former self, then looks whether the batch is in the log; None: it is not, send again."""
+        LOGGER.warning("Kafka did not say whether a batch of partition %d is committed: looking.", self._partition)
         self._standing.wait_polled()
         while True:
             try:

@@ -59,7 +59,10 @@ class KafkaFollower:
         self._consumer.assign([clients.at(topic, partition, offset) for partition, offset in starts.items()])
 
     def poll(self, records_max: int, timeout_s: float) -> list[Record]:
-        """See `port.Follower`. A fault stays: every later poll raises it again."""
+        """See `port.Follower`. Returns early without records where only a position moved, to the end of a partition.
+
+        A fault stays: every later poll raises it again.
+        """
         give_up = time.monotonic() + timeout_s
         with self._using:
             while True:
@@ -68,8 +71,8 @@ class KafkaFollower:
                 if self._closed:
                     raise LogFault("This follower is closed: follow anew.")
                 remaining = give_up - time.monotonic()
-                records = self._taken(self._next(records_max, max(0.0, min(remaining, SLICE_S))))
-                if records:
+                records, moved = self._taken(self._next(records_max, max(0.0, min(remaining, SLICE_S))))
+                if records or moved:
                     return records
                 if self._woken.is_set() or remaining <= 0:
                     self._woken.clear()
@@ -86,8 +89,10 @@ class KafkaFollower:
         except KafkaException as failed:
             raise fault(error_of(failed), f"reading {self._topic}") from None
 
-    def _taken(self, messages: Sequence[Message]) -> list[Record]:
+    def _taken(self, messages: Sequence[Message]) -> tuple[list[Record], bool]:
+        """The records among the messages, and whether a position moved across what no reader sees."""
         records: list[Record] = []
+        moved = False
         for message in messages:
             error = message.error()
             if error is None:
@@ -95,13 +100,15 @@ class KafkaFollower:
                 records.append(record)
                 self._positions[record.partition] = record.offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._positions[message.partition() or 0] = message.offset() or 0
+                partition, end = message.partition() or 0, message.offset() or 0
+                moved = moved or end > self._positions[partition]
+                self._positions[partition] = end
             else:
                 self._fault = reading_fault(message, error)
                 if self._fault:
                     # librdkafka goes on behind damaged records; whoever folds them may not.
                     break
-        return records
+        return records, moved
 
     def positions(self) -> dict[int, int]:
         """See `port.Follower`; the end of a partition is known up to 0.1 s after its last record."""
@@ -131,23 +138,35 @@ class SingleReader:
     def read_at(self, topic: Topic, partition: int, offset: int) -> Record | None:
         """See `port.LogReader`."""
         with self._using:
-            if self._consumer is None:
-                self._consumer = self._clients.reader()
-            self._consumer.assign([self._clients.at(topic, partition, offset)])
-            give_up = time.monotonic() + ANSWER_S
-            while time.monotonic() < give_up:
-                message = self._consumer.poll(SLICE_S)
-                if message is None or message.partition() != partition or message.topic() != self._clients.topic(topic):
-                    continue
-                error = message.error()
-                if error is None:
-                    return record_of(topic, message) if message.offset() == offset else None
-                if error.code() == KafkaError._PARTITION_EOF or error.code() in OUTSIDE:
-                    return None
-                meaning = reading_fault(message, error)
-                if meaning:
-                    raise meaning
-        raise LogUnavailable(f"Kafka does not answer (reading {topic} {partition} at {offset}): try again.")
+            consumer, self._consumer = self._consumer or self._clients.reader(), None
+            at = self._clients.at(topic, partition, offset)
+            try:
+                consumer.assign([at])
+                found = self._first(consumer, topic, at)
+                consumer.unassign()
+            except BaseException:
+                # After damaged records librdkafka asks for offsets that never were: nobody reads on with this one.
+                consumer.close()
+                raise
+            self._consumer = consumer
+            return found
+
+    @staticmethod
+    def _first(consumer: Consumer, topic: Topic, at: TopicPartition) -> Record | None:
+        give_up = time.monotonic() + ANSWER_S
+        while time.monotonic() < give_up:
+            message = consumer.poll(SLICE_S)
+            if message is None or (message.topic(), message.partition()) != (at.topic, at.partition):
+                continue
+            error = message.error()
+            if error is None:
+                return record_of(topic, message) if message.offset() == at.offset else None
+            if error.code() == KafkaError._PARTITION_EOF or error.code() in OUTSIDE:
+                return None
+            meaning = reading_fault(message, error)
+            if meaning:
+                raise meaning
+        raise LogUnavailable(f"Kafka does not answer (reading {topic} {at.partition} at {at.offset}): try again.")
 
     def close(self) -> None:
         """Frees the consumer."""
@@ -158,42 +177,50 @@ class SingleReader:
 
 
 def scan(clients: Clients, at: TopicPartition, end: int) -> Iterator[list[Message]]:
-    """All messages of one partition from `at.offset` (or logical OFFSET_BEGINNING) up to the offset `end`, in lists.
+    """All messages of one partition from `at.offset` up to the offset `end`, in lists; damaged records are left out.
 
-    Damaged records are left out. Raises LogUnavailable without progress for 10 s.
+    Raises LogUnavailable without progress for 10 s.
     """
-    consumer = clients.follower()
-    try:
-        consumer.assign([at])
+    position = at.offset
+    while position < end:
+        consumer = clients.follower()
+        try:
+            consumer.assign([TopicPartition(at.topic, at.partition, position)])
+            for found, after in _scanned(consumer, at, position, end):
+                position = after
+                yield found
+        except KafkaException as failed:
+            raise fault(error_of(failed), f"reading {at.topic} {at.partition}") from None
+        finally:
+            consumer.close()
+
+
+def _scanned(consumer: Consumer, at: TopicPartition, position: int, end: int) -> Iterator[tuple[list[Message], int]]:
+    """Messages, and the position after them, until `end` or just behind the first offset of damaged records."""
+    give_up = time.monotonic() + ANSWER_S
+    while position < end:
+        first = consumer.poll(SLICE_S)
+        if first is None:
+            if time.monotonic() > give_up:
+                raise LogUnavailable(f"Kafka does not answer (reading {at.topic} {at.partition}): try again.")
+            continue
         give_up = time.monotonic() + ANSWER_S
-        position = -1
-        while position < end:
-            first = consumer.poll(SLICE_S)
-            if first is None:
-                if time.monotonic() > give_up:
-                    raise LogUnavailable(f"Kafka does not answer (reading {at.topic} {at.partition}): try again.")
-                continue
-            give_up = time.monotonic() + ANSWER_S
-            found: list[Message] = []
-            for message in (first, *consumer.consume(SCAN_RECORDS, 0)):
-                error = message.error()
-                if error is None:
-                    position = (message.offset() or 0) + 1
-                    if position <= end:
-                        found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    position = message.offset() or 0
-                elif error.code() in DAMAGED:
-                    # The error repeats until we step over it, one offset at a time: nobody knows how many it covers.
-                    position = max(position, message.offset() or 0) + 1
-                    consumer.seek(TopicPartition(at.topic, at.partition, position))
-                    break
-                else:
-                    meaning = reading_fault(message, error)
-                    if meaning:
-                        raise meaning
-            yield found
-    except KafkaException as failed:
-        raise fault(error_of(failed), f"reading {at.topic} {at.partition}") from None
-    finally:
-        consumer.close()
+        found: list[Message] = []
+        for message in (first, *consumer.consume(SCAN_RECORDS, 0)):
+            error = message.error()
+            offset = message.offset() or 0
+            if error is None:
+                position = offset + 1
+                if position <= end:
+                    found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = offset
+            elif error.code() in DAMAGED:
+                # Nobody knows how many records this covers: step over them one by one, each time with a new consumer.
+                yield found, max(position, offset) + 1
+                return
+            else:
+                meaning = reading_fault(message, error)
+                if meaning:
+                    raise meaning
+        yield found, position

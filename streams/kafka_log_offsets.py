@@ -1,8 +1,8 @@
 """Questions to the broker about offsets: beginnings, ends, committed input positions."""
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # it is public by its documentation
@@ -12,11 +12,20 @@ from streams.port import Topic
 
 NOTHING_COMMITTED: Final = -1
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LEADER_S: Final = 5.0
-LEADER_MOVES: Final = frozenset(
-    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION}
+MOMENT_S: Final = 5.0
+IN_A_MOMENT: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
 )
-"""Passing for a moment after a topic was made and when its leader moves; librdkafka does not ask again by itself."""
+"""Said for a moment after a topic was made, when a leader moves, while a commit ends; librdkafka does not ask again."""
+Answer = TypeVar("Answer")
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
@@ -39,34 +48,44 @@ class Offsets:
         """The end with what is written but not committed yet."""
         return self._listed(self._clients.at(topic, partition), LATEST, IsolationLevel.READ_UNCOMMITTED)
 
-    def end_of_snapshots(self, partition: int) -> int:
-        """The end of one partition of snapshots."""
+    def snapshots(self, partition: int) -> tuple[TopicPartition, int]:
+        """Where one partition of snapshots begins, and its end."""
         at = TopicPartition(self._clients.snapshots, partition)
-        return self._listed(at, LATEST, IsolationLevel.READ_COMMITTED)
+        end = self._listed(at, LATEST, IsolationLevel.READ_COMMITTED)
+        at.offset = self._listed(at, EARLIEST, IsolationLevel.READ_COMMITTED)
+        return at, end
 
     def committed(self, topics: Sequence[Topic], partition: int) -> list[int]:
         """The owners' committed positions, NOTHING_COMMITTED where there is none; never those of an open commit."""
         at = [TopicPartition(self._clients.topic(topic), partition) for topic in topics]
         asked = [ConsumerGroupTopicPartitions(self._clients.owners, at)]
-        doing = f"reading the input positions of partition {partition}"
-        try:
+
+        def ask() -> list[int]:
             answers = self._admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=ANSWER_S)
             found = {answer.topic: answer for answer in answers[self._clients.owners].result().topic_partitions}
-        except KafkaException as failed:
-            raise fault(error_of(failed), doing) from None
-        for answer in found.values():
-            if answer.error is not None:
-                raise fault(answer.error, doing)
-        return [max(found[one.topic].offset, NOTHING_COMMITTED) for one in at]
+            for answer in found.values():
+                if answer.error is not None:
+                    raise KafkaException(answer.error)
+            return [max(found[one.topic].offset, NOTHING_COMMITTED) for one in at]
+
+        return _patiently(ask, f"reading the input positions of partition {partition}")
 
     def _listed(self, at: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel) -> int:
-        give_up = time.monotonic() + LEADER_S
-        while True:
-            try:
-                answers = self._admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=ANSWER_S)
-                return int(answers[at].result().offset)
-            except KafkaException as failed:
-                error = error_of(failed)
-                if error.code() not in LEADER_MOVES or time.monotonic() > give_up:
-                    raise fault(error, f"asking for an offset of {at.topic} {at.partition}") from None
-            time.sleep(0.05)
+        def ask() -> int:
+            answers = self._admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=ANSWER_S)
+            return int(answers[at].result().offset)
+
+        return _patiently(ask, f"asking for an offset of {at.topic} {at.partition}")
+
+
+def _patiently(ask: Callable[[], Answer], doing: str) -> Answer:
+    """The answer, asked for again where the broker says that it will have one in a moment."""
+    give_up = time.monotonic() + MOMENT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as failed:
+            error = error_of(failed)
+            if error.code() not in IN_A_MOMENT or time.monotonic() > give_up:
+                raise fault(error, doing) from None
+        time.sleep(0.05)

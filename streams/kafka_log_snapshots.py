@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streams.kafka_log_clients import LOGGER, Clients, error_of, fault
 from streams.kafka_log_follower import scan
@@ -71,9 +71,8 @@ class Snapshots:
     def _find(self, partition: int) -> list[Snapshot]:
         kept: dict[Place, Kept] = {}
         values: dict[tuple[Place, str], bytes] = {}
-        end = self._offsets.end_of_snapshots(partition)
-        at = TopicPartition(self._clients.snapshots, partition, OFFSET_BEGINNING)
-        for messages in scan(self._clients, at, end) if end else ():
+        at, end = self._offsets.snapshots(partition)
+        for messages in scan(self._clients, at, end):
             for message in messages:
                 _fold(kept, values, message)
         self._known[partition] = kept
@@ -100,7 +99,7 @@ class Snapshots:
             if partition not in self._known:
                 self._find(partition)
             known = self._known[partition]
-            producer = self._clients.appender()
+            producer = self._clients.keeper()
             place = self._next_place(known, snapshot.incarnation)
             before = known.get(place, Kept())
             if before.manifest is not None:

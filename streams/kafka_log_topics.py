@@ -3,11 +3,11 @@
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public by the documentation
     AdminClient,
     ConfigResource,
@@ -145,9 +145,9 @@ def require_good(clients: Clients, admin: AdminClient) -> int:
 
 def read_name(clients: Clients, offsets: Offsets) -> LogName | None:
     """What the last `_log` record in `snapshots` says, None where there is none."""
-    end = offsets.end_of_snapshots(0)
+    at, end = offsets.snapshots(0)
     newest = None
-    for messages in scan(clients, TopicPartition(clients.snapshots, 0, OFFSET_BEGINNING), end) if end else ():
+    for messages in scan(clients, at, end):
         for message in messages:
             if message.key() == LOG_KEY.encode() and message.value():
                 newest = message.value()
@@ -180,7 +180,17 @@ def _write_name(clients: Clients, offsets: Offsets, change: LogName | None) -> L
             producer.commit_transaction(ANSWER_S)
     except KafkaException as failed:
         raise fault(error_of(failed), "naming the log") from None
+    # A commit is answered a moment before readers see it.
+    _wait_until(lambda: read_name(clients, offsets) == name, "named the log but does not show the name yet")
     return name
+
+
+def _wait_until(true: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + ANSWER_S
+    while not true():
+        if time.monotonic() > give_up:
+            raise LogUnavailable(f"Kafka {what}: run `fleetlog log init` again.")
+        time.sleep(0.05)
 
 
 # ---- what the command line calls ----
@@ -221,18 +231,13 @@ def init_log(
         except KafkaException as failed:
             if error_of(failed).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise fault(error_of(failed), f"making topic {name}") from None
-    _wait_for_topics(clients, admin)
+    _wait_until(
+        # All brokers know new topics a moment after they were made.
+        lambda: len(find_topics(clients, admin).partitions) == len(topic_names(clients)),
+        "made the topics but does not show them yet",
+    )
     require_good(clients, admin)
     return _write_name(clients, Offsets(clients, admin), None).log_id
-
-
-def _wait_for_topics(clients: Clients, admin: AdminClient) -> None:
-    """New topics are known to all brokers a moment after they were made."""
-    give_up = time.monotonic() + ANSWER_S
-    while len(find_topics(clients, admin).partitions) < len(topic_names(clients)):
-        if time.monotonic() > give_up:
-            raise LogUnavailable("Kafka made the topics but does not show them yet: run `fleetlog log init` again.")
-        time.sleep(0.05)
 
 
 def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings | None = None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -49,7 +50,7 @@ class KafkaSite(Site):
         init_log(broker.address, self.prefix, partitions)
 
     def open(self) -> KafkaLog:
-        log = KafkaLog(self.proxy.address, self.prefix, self._settings, unanswered_s=self._unanswered_s)
+        log = SettledLog(self.proxy.address, self.prefix, self._settings, unanswered_s=self._unanswered_s)
         self._opened.append(log)
         return log
 
@@ -100,6 +101,20 @@ class KafkaSite(Site):
     def clients(self) -> Clients:
         """Clients of this log that reach the broker without the proxy."""
         return Clients(self.broker.address, self.prefix)
+
+
+class SettledLog(KafkaLog):
+    """The log as a test reads it: an end that is asked for after a commit is behind that commit.
+
+    Kafka answers a commit a moment before it writes the markers that let readers see it.
+    """
+
+    def end(self, topic: Topic, partition: int) -> int:
+        give_up = time.monotonic() + CEILING_S
+        while (end := super().end(topic, partition)) != self._offsets.written_end(topic, partition):
+            assert time.monotonic() < give_up, f"{topic} {partition} has an open transaction"
+            time.sleep(0.005)
+        return end
 
 
 @contextmanager
