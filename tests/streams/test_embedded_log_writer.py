@@ -203,7 +203,7 @@ def test_a_writer_that_must_wait_for_compaction_tries_again(opened: Opener, monk
 
 
 def test_an_idle_log_with_waiting_owners_costs_nothing(opened: Opener) -> None:
-    """Twelve owners and a follower of everything wait without looking."""
+    """Twelve owners and a follower of everything wait without looking, also after something came."""
     log = opened(partitions=12)
     members = Members(log)
     seats = [members.seat(p) for p in range(12)]
@@ -211,6 +211,11 @@ def test_an_idle_log_with_waiting_owners_costs_nothing(opened: Opener) -> None:
         seat.take_over()
         seat.start()
     follower = log.follow(Topic.OUTCOMES, dict.fromkeys(range(12), 0))
+    for partition, seat in enumerate(seats):
+        put(log, Topic.COMMANDS, f"_log-{partition}", [b"c"])
+        put(log, Topic.OUTCOMES, f"_log-{partition}", [b"o"])
+        assert values(seat.fetch(500, CEILING_S).commands) == [b"c"]
+    assert values(follower.poll(500, CEILING_S)) == [b"o"] * 12
     threads = [threading.Thread(target=seat.fetch, args=(500, CEILING_S)) for seat in seats]
     threads.append(threading.Thread(target=follower.poll, args=(500, CEILING_S)))
     for thread in threads:
