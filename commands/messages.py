@@ -122,13 +122,13 @@ class Heartbeat(FromRobot):
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoint(FromRobot):
-    """A durable value, numbered 1, 2, 3 ... within the task."""
+    """A durable value, numbered 1, 2, 3 ... within the task; without a value it is null."""
 
     type: Literal["checkpoint"] = "checkpoint"
     task: Name
     attempt: AttemptNumber
     number: Annotated[int, Field(ge=1)]
-    value: Any
+    value: Any = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class CheckpointValue:
     """A checkpoint inside another message."""
 
     number: Annotated[int, Field(ge=1)]
-    value: Any
+    value: Any = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -80,8 +80,9 @@ class Robot:
         return self.send(m.Ready, n=self.slots if n is None else n)
 
     def accept(self, task: str, attempt: int | None = None) -> Message:
-        """Takes an assignment; holds it once that is answered."""
-        number = self._attempt(task, attempt)
+        """Takes an assignment (the newest one); holds it once that is answered."""
+        offers = [message["attempt"] for message in self.news("assign") if message["task"] == task]
+        number = attempt or (offers[-1] if offers else self._attempt(task, None))
         answer = self.send(m.Accept, task=task, attempt=number)
         if answer.get("type") == "ack":
             self.holds[task] = number
@@ -138,6 +139,8 @@ class Robot:
             self.epoch, self.seq = message["epoch"], 0
         elif epoch != self.epoch:
             return
+        elif message["type"] == "stop" and self.holds.get(message["task"]) == message["attempt"]:
+            del self.holds[message["task"]]
         self.told.append(message)
 
     def assigned(self) -> list[str]:
