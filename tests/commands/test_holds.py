@@ -187,7 +187,9 @@ def test_force_frees_what_an_ended_task_still_holds() -> None:
         EXPIRES.format(options="policy=ask", expired="LeaseExpired t1 LOST")
         + """
         t+21  cancel   t1              -> TaskCancelled t1 held=True held_until=
-        t+700000 submit t3
+        t+21  silent   r2
+        t+700000 robot r2
+        t+700000 submit t3 requirement=none
         t+700001 submit t1 target=dock policy=ask priority=3 -> refused id_conflict
         t+700002 release t1 force      -> HoldEnded t1 #1 force, TaskAssigned t2
         t+700003 release t1 force      -> refused no_such_task, nothing
