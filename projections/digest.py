@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from projections.rows import Table, tail_number, unpack_numbers
+from projections.rows import FIRST_KEY, Table, tail_number, unpack_numbers
 from projections.store import Store
 
-_EVERYTHING: Final = (b"", b"\xff" * 16)
+_EVERYTHING: Final = (FIRST_KEY, b"\xff" * 16)
 
 
 def rows_digest(store: Store) -> str:

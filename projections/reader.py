@@ -2,6 +2,7 @@
 projector began a new generation."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -11,8 +12,10 @@ from streams.port import partition_of
 from streams.position import Position
 
 T = TypeVar("T")
-TRIES: Final = 3
+TRIES: Final = 5
 """How often a reader opens the tables anew before it believes that they are damaged: the projector deletes files."""
+AGAIN_S: Final = 0.01
+"""How long it waits before the second try; twice as long before each further one."""
 
 
 class TablesReader:
@@ -42,6 +45,7 @@ class TablesReader:
                         if isinstance(error, StoreCorrupt) and damaged is not None:
                             self._folder.report_corrupt(damaged, str(error))
                         raise
+                    time.sleep(AGAIN_S * 2 ** (tried - 1))
         raise AssertionError("unreachable")
 
     def position(self, store: Store, pool: str | None = None) -> Position:

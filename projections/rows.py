@@ -68,6 +68,10 @@ STATE_CODES: Final[dict[str, str]] = {
 """State -> its code in the index."""
 
 FORMAT_KEY: Final = b"format"
+STAMP_KEY: Final = b"\0stamp"
+"""In each table: the number of the WriteBatch that wrote last. Equal in all, or files are missing."""
+FIRST_KEY: Final = b"\1"
+"""The first key that is not the stamp's."""
 
 
 def seal(key: bytes, content: bytes) -> bytes:

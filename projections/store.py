@@ -24,7 +24,7 @@ from rocksdict import (
     WriteBatch,
 )
 
-from projections.rows import FORMAT_KEY, Table, dump, load, next_key, seal, unseal
+from projections.rows import FORMAT_KEY, STAMP_KEY, Table, dump, load, next_key, seal, unseal
 
 FORMAT: Final = 1
 """The format of the rows. Another one in the folder means: build anew."""
@@ -80,6 +80,13 @@ class Store:
         except Exception as error:
             self._drop_scratch()
             raise _translated(error, path) from error
+        self._stamp = 0
+        if primary:
+            try:
+                self._stamp = self._check_stamps()
+            except StoreFault:
+                self.close()
+                raise
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """The content of one row, or None."""
@@ -129,6 +136,9 @@ class Store:
     def write(self, writes: Mapping[Table, Writes]) -> None:
         """Writes and deletes rows of all tables at once: after a crash all are there or none."""
         batch = WriteBatch(raw_mode=True)
+        stamp = seal(STAMP_KEY, b"%d" % (self._stamp + 1))
+        for handle in self._handles.values():
+            batch.put(STAMP_KEY, stamp, handle)
         for table, rows in writes.items():
             handle = self._handles[table]
             for key, content in rows.items():
@@ -140,6 +150,7 @@ class Store:
             self._db.write(batch)
         except Exception as error:
             raise _translated(error, self.path) from error
+        self._stamp += 1
 
     def catch_up(self) -> None:
         """A reader sees what the projector has written until now."""
@@ -149,6 +160,7 @@ class Store:
             self._db.try_catch_up_with_primary()
         except Exception as error:
             raise _translated(error, self.path) from error
+        self._check_stamps()
 
     def format(self) -> dict[str, Any] | None:
         """The identity of the tables: `format`, `log_id`, `partitions`; None where nobody wrote it."""
@@ -187,6 +199,17 @@ class Store:
                 "it is not served, the projector builds the tables anew from the log."
             )
         return content
+
+    def _check_stamps(self) -> int:
+        """All tables were written last by the same batch: RocksDB opens a table for reading although a file of it is
+        missing, and serves what it had before, or nothing."""
+        stamps = {int(self.get(table, STAMP_KEY) or 0) for table in Table}
+        if len(stamps) > 1:
+            raise StoreCorrupt(
+                f"Files of the projections in {self.path} are missing or damaged (tables stand at the batches "
+                f"{sorted(stamps)}); they are not served, the projector builds them anew from the log."
+            )
+        return stamps.pop()
 
     def _drop_scratch(self) -> None:
         if self._scratch is not None:
@@ -307,7 +330,12 @@ def open_reader(folder: Folder) -> Store:
         if folder.generation() != generation:
             return open_reader(folder)
         raise error
-    identity = store.format()
+    try:
+        store.catch_up()
+        identity = store.format()
+    except StoreFault:
+        store.close()
+        raise
     if identity is None or identity.get("format") != FORMAT:
         store.close()
         raise StoreMissing(
@@ -354,7 +382,7 @@ def _translated(error: Exception, path: Path) -> StoreFault:
         return StoreLocked(
             f"The projections in {path} are in use by another projector: stop it, or give this one a folder of its own."
         )
-    if text.startswith("Corruption") or "CURRENT file" in text:
+    if text.startswith("Corruption") or "CURRENT file" in text or "No such file" in text:
         return StoreCorrupt(
             f"The projections in {path} are damaged ({text}); they are not served, the projector builds them anew "
             "from the log."

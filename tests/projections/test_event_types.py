@@ -7,7 +7,7 @@ import pytest
 from commands import events as e
 from commands.events import EVENT_TYPES
 from projections.fold import EVENT_RULES
-from projections.rows import Entity, Table
+from projections.rows import FIRST_KEY, Entity, Table
 from projections.store import Folder, open_reader
 from projections.task_cards import TASK_RULES
 from tests.projections.world import POOL, World
@@ -156,7 +156,7 @@ def rows(folder: Path) -> dict[tuple[str, bytes], bytes]:
         store.catch_up()
         found = {}
         for table in (Table.TASKS, Table.BODIES, Table.INDEX, Table.ENTITIES):
-            for key, content in store.scan(table, b"", b"\xff" * 16):
+            for key, content in store.scan(table, FIRST_KEY, b"\xff" * 16):
                 name = chr(key[0]) if table is Table.ENTITIES else table.value
                 if name != Entity.PROGRESS.value:
                     found[name, key] = content
