@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from commands.reasons import REASONS, Refusal
+from robot_gateway.wire import field_outside
 
 BUSY_RETRY_MS: Final = 1000
 
@@ -157,4 +158,5 @@ def refusal_of(message: dict[str, Any]) -> Refusal:
     extra = {name: value for name, value in message.items() if name not in _REFUSAL_FIELDS} | (
         message.get("extra") or {}
     )
-    return Refusal(reason, text, message.get("field"), message.get("retry_after_ms"), extra or None)
+    field = field_outside(message.get("field"))
+    return Refusal(reason, text, field, message.get("retry_after_ms"), extra or None)

@@ -146,6 +146,17 @@ def settings_in(asked: Mapping[str, Any]) -> dict[str, Any]:
     return into
 
 
+_FIELDS: Final = {"lease": "lease_s", "accept": "accept_s", "passing": "pass"}
+
+
+def field_outside(field: str | None) -> str | None:
+    """The JSON pointer outside for one that an owner gave."""
+    if field is None:
+        return None
+    head, slash, name = field.rpartition("/")
+    return f"{head}{slash}{_FIELDS.get(name, name)}"
+
+
 def setting_outside(name: str) -> str:
     """The name outside of a setting of the log."""
     return next((outside for outside, inside in SETTINGS_S.items() if inside == name), _RENAMED.get(name, name))

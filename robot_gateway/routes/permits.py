@@ -19,7 +19,7 @@ async def may_read_bodies(caller: Caller, pool: str, task: str) -> None:
         return
     if principal.may("session", pool):
         card = await caller.gateway.reads.card_when_there(pool, task)
-        if card is not None and principal.covers_robot(str(card.get("robot", ""))):
+        if card is not None and "robot" in card and principal.covers_robot(card["robot"]):
             return
         raise refuse("forbidden", f"task {task} is not with a robot of this token")
     await _must_be_own(caller, pool, task)

@@ -100,13 +100,12 @@ def test_an_upgrade_that_is_none_is_refused(site: Site) -> None:
 
 def test_a_full_gateway_says_when_to_come_back() -> None:
     """503 with Retry-After; a session that ends makes room."""
-    with Site(scripted=True, projector=False, sessions_max=1) as site:
-        with site.robot("r1"):
-            problem = refused(site, "/v1/pools/hall-a/robots/r2/session")
-            assert (problem["status"], problem["reason"]) == (503, "not_ready")
-            assert problem["headers"]["Retry-After"] == "5"
-            polled = site.polling_robot("r3").poll(['{"type":"hello"}'])
-            assert (polled.status_code, polled.json()["reason"]) == (503, "not_ready")
+    with Site(scripted=True, projector=False, sessions_max=1) as site, site.robot("r1"):
+        problem = refused(site, "/v1/pools/hall-a/robots/r2/session")
+        assert (problem["status"], problem["reason"]) == (503, "not_ready")
+        assert problem["headers"]["Retry-After"] == "5"
+        polled = site.polling_robot("r3").poll(['{"type":"hello"}'])
+        assert (polled.status_code, polled.json()["reason"]) == (503, "not_ready")
 
 
 def test_tokens_are_for_roles_robots_and_pools(tmp_path: Path) -> None:
@@ -119,9 +118,7 @@ def test_tokens_are_for_roles_robots_and_pools(tmp_path: Path) -> None:
     write_tokens(path, [robot_entry, viewer_entry, submitter_entry, operator_entry])
     with Site(tokens=path) as site:
         with_robot = {"Authorization": f"Bearer {robot}"}
-        answer = site.client.post(
-            "/v1/pools", json={"pool": "hall-a"}, headers={"Authorization": f"Bearer {operator}"}
-        )
+        answer = site.client.post("/v1/pools", json={"pool": "hall-a"}, headers={"Authorization": f"Bearer {operator}"})
         assert answer.status_code == 201
 
         assert refused(site, SESSION)["status"] == 401

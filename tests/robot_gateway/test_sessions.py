@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from commands.messages import Hello
 from robot_gateway import sessions
 from tests.support.raw_robot import RawRobot
 from tests.support.site import Site, until
@@ -65,6 +66,7 @@ def test_hello_goes_to_the_log_as_it_was_said(site: Site, enter: Enter) -> None:
 
     (report,) = [r for r in site.owner.reports if r.robot == robot.robot]
     assert (report.pool, report.gateway, report.actor, report.create) == ("hall-a", site.name, "local", True)
+    assert isinstance(report.message, Hello)
     assert report.message.agent == "test/1"
     assert (report.message.holding[0].task, report.message.holding[0].attempt) == ("t", 3)
     assert welcome["payload_max_bytes"] == site.settings.payload_max_bytes
@@ -105,7 +107,9 @@ def test_a_new_hello_on_the_same_connection_begins_a_new_session(site: Site, ent
     before = robot.hello()["epoch"]
     gone = {"type": "superseded", "reason": "newer", "closed": 4001}
     site.owner.on_report = lambda report: (
-        [gone, *site.owner.accept_report(report)] if report.message.type == "hello" else site.owner.accept_report(report)
+        [gone, *site.owner.accept_report(report)]
+        if report.message.type == "hello"
+        else site.owner.accept_report(report)
     )
     assert robot.hello()["epoch"] > before
     assert robot.ask("ready", n=1)["type"] == "ack"
@@ -324,7 +328,13 @@ def test_large_bodies_come_as_paths_where_that_was_asked(site: Site, enter: Ente
     """Payload and checkpoint each by their own size."""
     robot = enter()
     robot.hello(inline_max_bytes=1024)
-    assign = {"type": "assign", "task": "t", "attempt": 1, "payload": "x" * 1022, "checkpoint": {"number": 4, "value": 1}}
+    assign = {
+        "type": "assign",
+        "task": "t",
+        "attempt": 1,
+        "payload": "x" * 1022,
+        "checkpoint": {"number": 4, "value": 1},
+    }
     site.owner.tell("hall-a", robot.robot, assign)
     assert robot.expect("assign") == assign
 
@@ -547,4 +557,3 @@ def test_moved_comes_before_the_end() -> None:
     assert robot.expect_closed().code == 1012
     robot.leave()
     polling.leave()
-
