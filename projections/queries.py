@@ -165,13 +165,14 @@ class Tables:
 
         Refused: bad_filter (a word too wide to list or sort), bad_cursor, cursor_expired.
         """
-        listing = f"tasks\n{filtered}\n{sort}"
-        key = None if cursor is None else read_cursor(listing, cursor, self._clock())
-        if isinstance(key, Refusal):
-            return key
         by, backwards, limit = sort.removeprefix("-"), sort.startswith("-"), max(1, min(limit, LIMIT_MAX))
         if by != "submitted" and by not in SORTS:
             return Refusal("bad_filter", f"sort by one of submitted, {', '.join(SORTS)}; - before it for descending")
+        listing = f"tasks\n{filtered}\n{sort}"
+        shape = (int, str, int) if by == "submitted" else (int, int, str, int)
+        key = None if cursor is None else read_cursor(listing, cursor, shape, self._clock())
+        if isinstance(key, Refusal):
+            return key
 
         def work(store: Store) -> Page[TaskCard] | Refusal:
             try:
@@ -270,7 +271,7 @@ class Tables:
                     name = behind[1] if [pool] == behind[:1] else ""
                     yield from (([pool, key], card) for key, card in entities_of(store, Entity.ROBOT, pool, name))
 
-        return self._listed(f"robots\n{filtered}", found, filtered, limit, cursor, filtered.only("pool"))
+        return self._listed(f"robots\n{filtered}", found, filtered, limit, cursor, (str, str), filtered.only("pool"))
 
     def target(self, pool: str, target: str) -> Answer[TargetCard | None]:
         """One target; None where it has no open task, is not held and not paused."""
@@ -283,7 +284,7 @@ class Tables:
             rows = entities_of(store, Entity.TARGET, pool, behind[0] if behind else "")
             return (([name], card) for name, card in rows)
 
-        return self._listed(f"targets\n{pool}", found, None, limit, cursor, pool)
+        return self._listed(f"targets\n{pool}", found, None, limit, cursor, (str,), pool)
 
     def pools(self, pools: Pools = None) -> Answer[list[Overview]]:
         """All pools with their figures, by name."""
@@ -378,10 +379,11 @@ class Tables:
         filtered: Filter | None,
         limit: int,
         cursor: str | None,
+        shape: tuple[type, ...],
         pool: str | None,
     ) -> Page[Any] | Refusal:
         """A page of cards that lie in the order of their keys."""
-        key = [] if cursor is None else read_cursor(listing, cursor, self._clock())
+        key = [] if cursor is None else read_cursor(listing, cursor, shape, self._clock())
         if isinstance(key, Refusal):
             return key
         limit, now_at = max(1, min(limit, LIMIT_MAX)), self._clock()

@@ -124,7 +124,7 @@ def index_range(index: Index, pool: str, group: str) -> bytes:
 
 def tail_key(instant: int, sequence: int) -> bytes:
     """The end of an index key."""
-    return _TAIL.pack(max(instant, 0), sequence)
+    return _TAIL.pack(max(instant, 0), max(sequence, 0))
 
 
 def index_tail(key: bytes) -> tuple[int, int]:
