@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from docs.generate import PAGES
+
 PROJECT = Path(__file__).parents[2]
 SHOWN = frozenset({"text", "mermaid", "c", "toml", "json", "ini", "sql"})
 LANGUAGES = SHOWN | {"console", "python"}
-GENERATED = ("docs/reference/", "docs/formats/")
 END_ALL = "<!-- test: end what runs -->"
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$|^(?P<end>" + re.escape(END_ALL) + ")$", re.S | re.M)
 
@@ -52,7 +53,7 @@ def pages() -> list[Path]:
 
 def is_generated(page: Path) -> bool:
     """Whether `make docs` writes the page."""
-    return page.as_posix().startswith(GENERATED)
+    return page.as_posix().removeprefix("docs/") in PAGES
 
 
 def text_of(page: Path) -> str:

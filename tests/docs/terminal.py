@@ -42,7 +42,7 @@ class Terminal:
     def run(self, command: str) -> str:
         """The output of a command that succeeds. Raises CommandFailed."""
         assert self._shell.stdin is not None
-        self._shell.stdin.write(f"{{\n{command}\n}} </dev/null\necho; echo '{MARK}' $?\n".encode())
+        self._shell.stdin.write(f"{{\n{command}\n}} </dev/null\nstatus=$?; echo; echo '{MARK}' $status\n".encode())
         self._shell.stdin.flush()
         output, status = self._read(command)
         if status != 0:

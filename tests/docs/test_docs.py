@@ -163,7 +163,10 @@ def _units(words: list[str]) -> list[str]:
 
 
 def _targets(words: list[str]) -> list[str]:
-    makefile = (PROJECT / "Makefile").read_text()
+    folder = PROJECT
+    if words[:1] == ["-C"]:
+        folder, words = PROJECT / words[1], words[2:]
+    makefile = (folder / "Makefile").read_text()
     named = [word for word in words if "=" not in word]
     return [name for name in named if not re.search(rf"^{re.escape(name)}:", makefile, re.M)]
 
@@ -172,7 +175,7 @@ def _compose(words: list[str]) -> list[str]:
     services = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())["services"]
     known = {"compose", "up", "down", "ps", "logs", "exec", "stop", "start", "pull", "build", *services}
     asked = words[: words.index("exec") + 2] if "exec" in words else words
-    return [word for word in asked if not word.startswith("-") and word not in known]
+    return [word for word in asked if not word.startswith("-") and word.partition("=")[0] not in known]
 
 
 def _extras(words: list[str]) -> list[str]:
