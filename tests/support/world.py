@@ -359,9 +359,14 @@ class World:
 
 
 def choices(state: PoolState, now: int, most: int = 100) -> list[tuple[str, str]]:
-    """The next assignments that this state makes, as (task, robot); the state goes on from them."""
+    """The next assignments that this state makes, as (task, robot); the state goes on from them.
+
+    What time has made eligible by `now` is looked at first, as an owner does after it has folded the log.
+    """
     written = Written()
-    Pool(state, written, now).dispatch(now, most)
+    pool = Pool(state, written, now)
+    pool.advance(now, now)
+    pool.dispatch(now, most)
     return [(row.event.task, row.event.robot) for row in _assignments(written)]
 
 

@@ -1,0 +1,433 @@
+"""The order inside a pool: levels, turns, deadlines, ageing, back-off, reservations, and which robot gets a task."""
+
+import random
+from typing import Any
+
+import pytest
+
+from commands import events as e
+from commands import inputs as i
+from commands import messages as m
+from commands.dispatch import next_assignment
+from tests.support.naive_order import next_choice
+from tests.support.play import play
+from tests.support.world import START_AT, Robot, World, choices
+
+
+def served(world: World) -> list[str]:
+    """Tasks in the order of their first assignment."""
+    return list(dict.fromkeys(event.task for event in world.named("TaskAssigned")))
+
+
+def serve(world: World, robot: Robot, tasks: int, seconds: float = 0.0) -> list[str]:
+    """The robot does so many tasks, one after the other; their names in order."""
+    done = []
+    for _ in range(tasks):
+        task = next(t for t in reversed(robot.assigned()) if world.at(t) == "ASSIGNED")
+        robot.accept(task)
+        world.wait(seconds)
+        robot.complete(task)
+        done.append(task)
+    return done
+
+
+def test_first_in_first_out() -> None:
+    """Tasks of one priority without target: by sequence."""
+    world = World()
+    for k in range(20):
+        world.submit(f"t{k}")
+    robot = world.robot("r1")
+    assert serve(world, robot, 20) == [f"t{k}" for k in range(20)]
+    world.verify()
+
+
+def test_priority_comes_first_and_age_is_worth_one_level_per_interval() -> None:
+    """A task gains one level per ageing interval: priority 0 of three intervals ago goes before priority 2 of now."""
+    world = World(settings={"ageing_ms": 10_000})
+    world.submit("old", priority=0)
+    world.wait(30)
+    world.submit("low", priority=0)
+    world.submit("two", priority=2)
+    world.submit("three", priority=3)
+    world.submit("four", priority=4)
+    robot = world.robot("r1")
+    assert serve(world, robot, 5) == ["four", "old", "three", "two", "low"]
+    world.verify()
+
+
+def test_an_earlier_deadline_goes_first_within_a_level() -> None:
+    """And tasks with a deadline before those without."""
+    world = World()
+    for name, seconds in (("none", None), ("late", 900), ("soon", 300)):
+        at = None if seconds is None else START_AT + seconds * 1000
+        deadlines = None if at is None else e.Deadlines(end=e.InstantDeadline(at=at))
+        world.submit(name, deadlines=deadlines)
+    assert serve(world, world.robot("r1"), 3) == ["soon", "late", "none"]
+    world.verify()
+
+
+def test_targets_take_turns() -> None:
+    """S4: a target with a long queue delays no other; within a target the order of submission stays."""
+    world = World()
+    for k in range(30):
+        world.submit(f"busy{k}", target="busy")
+    for k in range(3):
+        world.submit(f"a{k}", target="a")
+        world.submit(f"b{k}", target="b")
+    robot = world.robot("r1")
+    first = serve(world, robot, 9, seconds=0.1)
+    assert first == ["busy0", "a0", "b0", "busy1", "a1", "b1", "busy2", "a2", "b2"]
+    rules = [event.because.rule for event in world.named("TaskAssigned")]
+    assert rules[:4] == ["first come", "first come", "turn (never served)", "turn"]
+    world.verify()
+
+
+def test_service_is_round_robin_over_a_thousand_targets() -> None:
+    """S4, in small: with 200 targets that all have work, nobody is served a second time before all were once."""
+    world = World()
+    for k in range(600):
+        world.submit(f"t{k}", target=f"s{k % 200}")
+    robots = [world.robot("r1", slots=8)]
+    order: list[str] = []
+    while len(order) < 600:
+        for task in [t for t in robots[0].assigned() if world.at(t) == "ASSIGNED"]:
+            robots[0].accept(task)
+            robots[0].complete(task)
+            order.append(f"s{int(task[1:]) % 200}")
+        world.wait(0.05)
+        robots[0].beat()
+    assert [sorted(set(order[n : n + 200])) for n in (0, 200, 400)] == [sorted({f"s{k}" for k in range(200)})] * 3
+    world.verify()
+
+
+def test_one_target_is_never_held_twice() -> None:
+    """S3: whatever the kind, the robot or the failure; other targets go on."""
+    world = play("""
+        t+0   submit   t1 target=s1 first=5
+        t+0   submit   t2 target=s1 kind=reboot
+        t+0   submit   t3 target=s2
+        t+0   robot    r1 slots=4      -> TaskAssigned t1, TaskAssigned t3
+        t+0   robot    r2 slots=4
+        t+1   accept   r1 t1
+        t+2   fail     r1 t1           -> AttemptFailed t1
+        t+3   accept   r1 t3
+    """)
+    assert world.at("t2") == "WAITING"
+
+
+def test_only_higher_priority_passes_a_task_that_backs_off() -> None:
+    """Of the same target; by pass: all of the task that backs off, every one; other targets are not touched."""
+    rows = """
+        t+0   submit   t1 target=s1 first=100 {passing} priority=4
+        t+0   robot    r1              -> TaskAssigned t1
+        t+0   keep     r1
+        t+0   accept   r1 t1
+        t+0   fail     r1 t1           -> AttemptFailed t1
+        t+1   submit   same target=s1 priority=4 -> {same}
+    """
+    play(
+        rows.format(passing="", same="TaskSubmitted same") + "t+2 submit high target=s1 priority=5 -> TaskAssigned high"
+    )
+    play(rows.format(passing="", same="TaskSubmitted same") + "t+2 submit other target=s2 -> TaskAssigned other")
+    play(rows.format(passing="pass=all", same="TaskSubmitted same, TaskAssigned same"))
+
+
+def test_each_task_that_backs_off_holds_up_for_itself() -> None:
+    """pass: all of one lets nobody pass another one that says pass: higher."""
+    play("""
+        t+0   submit   t1 target=s1 first=100 priority=2
+        t+0   robot    r1              -> TaskAssigned t1
+        t+0   keep     r1
+        t+0   accept   r1 t1
+        t+0   fail     r1 t1           -> AttemptFailed t1
+        t+1   submit   t2 target=s1 first=10 priority=7 pass=all -> TaskAssigned t2
+        t+1   accept   r1 t2
+        t+1   fail     r1 t2           -> AttemptFailed t2
+        t+2   submit   t3 target=s1 priority=2 -> TaskSubmitted t3
+        t+3   submit   t4 target=s1 priority=3 -> TaskAssigned t4
+    """)
+
+
+def test_not_before_is_no_back_off() -> None:
+    """A task that may not start yet holds nobody up; it takes its place by its not-before."""
+    play("""
+        t+0   submit   t1 target=s1 not_before=100 priority=9
+        t+0   submit   t2 target=s1
+        t+0   robot    r1              -> TaskAssigned t2
+        t+0   keep     r1
+        t+0   accept   r1 t2
+        t+99  complete r1 t2           -> TaskCompleted t2
+        t+100 wait                     -> TaskAssigned t1 waited_ms=0
+    """)
+
+
+def test_a_large_task_is_not_starved_by_small_ones() -> None:
+    """The robot with most free slots is kept for it: it takes nothing that stands behind; others do."""
+    world = World()
+    robots = {name: world.robot(name, slots=4) for name in ("r1", "r2")}
+    for k in range(8):
+        world.submit(f"s{k}")
+    for robot in robots.values():
+        for task in robot.assigned():
+            robot.accept(task)
+    world.submit("large", slot_cost=4)
+    for k in range(8, 40):
+        world.submit(f"s{k}")
+    r1, r2 = robots["r1"], robots["r2"]
+    r1.complete(r1.assigned()[0])
+    assert r1.assigned()[4:] == []
+    for k in range(3):
+        task = r2.assigned()[k]
+        r2.complete(task)
+        fresh = r2.assigned()[-1]
+        assert world.at(fresh) in ("ASSIGNED", "COMPLETED")
+    for task in r1.assigned()[1:4]:
+        r1.complete(task)
+    assert world.row("large").current.robot == "r1"
+    world.verify()
+
+
+def test_a_reservation_that_cannot_be_kept_is_left_to_the_next() -> None:
+    """The only robot for the first large task is away; the next large task gets its robot kept."""
+    world = World()
+    world.robot("far", slots=4, capabilities=["gpu"])
+    world.wait(20)
+    near = world.robot("near", slots=4)
+    world.submit("s0")
+    near.accept("s0")
+    world.submit("first", slot_cost=4, requirement=["gpu"])
+    world.submit("second", slot_cost=4)
+    world.submit("s1")
+    assert [world.at(task) for task in ("first", "second", "s1")] == ["WAITING"] * 3
+    near.complete("s0")
+    assert world.at("second") == "ASSIGNED"
+    world.verify()
+
+
+def test_what_stands_before_the_reserved_task_is_not_held_up() -> None:
+    """Higher priority passes."""
+    world = World()
+    robot = world.robot("r1", slots=4)
+    world.submit("s0")
+    robot.accept("s0")
+    world.submit("large", slot_cost=4)
+    world.submit("behind")
+    world.submit("before", priority=3)
+    assert [world.at(task) for task in ("before", "large", "behind")] == ["ASSIGNED", "WAITING", "WAITING"]
+
+
+def test_which_robot() -> None:
+    """Most preferred conditions, then who ran it before, then fewest spare capabilities, then least load, then idle."""
+    world = World()
+    world.robot("many", capabilities=["a", "b", "c"], slots=4)
+    world.robot("few", capabilities=["a"], slots=4)
+    world.robot("near", capabilities=["a", "zone=1"], slots=4)
+    world.submit("t1", requirement=["a"], prefer=["zone=1"])
+    world.submit("t2", requirement=["a"])
+    world.submit("t3", requirement=["a"], prefer=["b", "c"])
+    robots = {event.task: event.robot for event in world.named("TaskAssigned")}
+    assert robots == {"t1": "near", "t2": "few", "t3": "many"}
+    few = world.robots["few"]
+    few.accept("t2")
+    world.submit("t4", requirement=["a"])
+    assert world.row("t4").current.robot == "few"
+
+
+def test_a_task_goes_back_to_the_robot_that_had_it() -> None:
+    """Where nothing is preferred: its robot may have things ready."""
+    world = World()
+    robots = [world.robot(f"r{k}", slots=2) for k in range(3)]
+    world.submit("t1", retry=i.RetryAsked(first_ms=0))
+    first = world.row("t1").current.robot
+    holder = world.robots[first]
+    holder.accept("t1")
+    world.submit("t2")
+    world.submit("t3")
+    holder.fail("t1")
+    assert world.row("t1").current.robot == first
+    assert len(robots) == 3
+
+
+def test_it_says_why() -> None:
+    """The rule that decided, and at most three robots that were passed over, each with a word."""
+    world = World()
+    world.robot("busy")
+    world.submit("t0")
+    world.robots["busy"].accept("t0")
+    world.robot("draining")
+    world.do(i.DrainRobot, i.RobotVerb(robot="draining"))
+    world.robot("faulty").send(m.Fault, text="jammed")
+    world.submit("t1")
+    world.robot("free")
+    because = world.named("TaskAssigned")[-1].because
+    assert because.rule == "only candidate"
+    assert {row.robot: row.reason for row in because.passed_over} == {
+        "busy": "busy",
+        "draining": "draining",
+        "faulty": "error",
+    }
+
+
+@pytest.mark.parametrize("robots", [2, 10])
+def test_a_burst_is_shared_equally(robots: int) -> None:
+    """F10: equal robots get equal numbers."""
+    world = World()
+    doubles = [world.robot(f"r{k}", slots=1000) for k in range(robots)]
+    for k in range(1000):
+        world.submit(f"t{k}")
+    shares = [len(robot.assigned()) for robot in doubles]
+    assert max(shares) - min(shares) <= 1
+
+
+class Chaos:
+    """A pool under changing load; every next choice is compared with the naive one."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.world = World(settings={"ageing_ms": self.dice.choice([1_000, 5_000, 60_000])})
+        self.world.dispatching = False
+        self.count = 0
+        self.compared = 0
+        for k in range(4):
+            self.say_hello(f"r{k}")
+
+    def say_hello(self, name: str) -> None:
+        dice = self.dice
+        capabilities = [c for c in ("a", "b", "zone=1", f"mem={dice.randint(1, 9)}") if dice.random() < 0.6]
+        robot = self.world.robot(name, slots=dice.randint(1, 4), capabilities=capabilities)
+        robot.ready(dice.randint(0, robot.slots) if dice.random() < 0.2 else None)
+
+    def submit(self) -> None:
+        dice, now = self.dice, self.world.now
+        self.count += 1
+        deadlines = e.Deadlines(end=e.InstantDeadline(at=now + dice.randint(10_000, 900_000)))
+        passing: Any = dice.choice(["higher", "higher", "all"])
+        self.world.submit(
+            f"t{self.count}",
+            kind=dice.choice(["weld", "cut"]),
+            target=dice.choice([None, None, *(f"s{k}" for k in range(8))]),
+            priority=dice.choice([0, 0, 1, 5, 9]),
+            slot_cost=dice.choice([1, 1, 1, 2, 4]),
+            requirement=dice.choice([[], [], ["a"], ["mem>=5"], ["a", "b"]]),
+            prefer=dice.choice([[], ["zone=1"]]),
+            not_before=now + dice.randint(1, 9_000) if dice.random() < 0.1 else None,
+            deadlines=deadlines if dice.random() < 0.2 else None,
+            retry=i.RetryAsked(first_ms=dice.choice([0, 3_000])),
+            passing=passing,
+        )
+
+    def report(self) -> None:
+        dice, world = self.dice, self.world
+        held = [task for task in world.state.tasks.values() if task.current is not None]
+        if not held:
+            return
+        task = dice.choice(held)
+        assert task.current is not None
+        robot = world.robots[task.current.robot]
+        if task.state == "ASSIGNED":
+            if dice.random() < 0.2:
+                robot.reject(task.id, attempt=task.attempt)
+            else:
+                robot.accept(task.id, task.attempt)
+        elif dice.random() < 0.5:
+            robot.complete(task.id, task.attempt)
+        else:
+            robot.fail(task.id, task.attempt)
+
+    def operate(self) -> None:
+        dice, world = self.dice, self.world
+        scope: Any = dice.choice(["pool", "kind", "target"])
+        name = {"pool": None, "kind": "cut", "target": "s1"}[scope]
+        shape = i.Pause if dice.random() < 0.3 else i.Resume
+        robot = i.RobotVerb(robot=f"r{dice.randint(0, 3)}")
+        match dice.randint(0, 5):
+            case 0:
+                world.do(shape, i.ScopeBody(scope=scope, name=name))
+            case 1:
+                world.do(i.DrainRobot if dice.random() < 0.3 else i.UndrainRobot, robot)
+            case 2:
+                self.say_hello(f"r{dice.randint(0, 4)}")
+            case 3:
+                world.do(i.ConfigurePool, i.SettingsBody(settings={"ageing_ms": dice.choice([1_000, 7_000])}))
+            case 4:
+                world.do(i.ClearRobot, robot)
+            case _:
+                waiting = [task.id for task in world.state.tasks.values() if task.state == "WAITING"]
+                if waiting:
+                    task: Any = {"scope": "task", "name": dice.choice(waiting)}
+                    world.do(shape, i.ScopeBody(**task))
+
+    def dispatch(self) -> None:
+        """Every assignment that is due, each compared."""
+        while True:
+            step = next_assignment(self.world.state, self.world.now)
+            event: Any = None if step is None else step[0]
+            found = None if event is None else (event.task, event.robot)
+            assert found == next_choice(self.world.state, self.world.now)
+            self.compared += 1
+            if not self.world.pool.dispatch(self.world.now, 1):
+                self.world.settle()
+                return
+
+    def step(self) -> None:
+        act = self.dice.choices([self.submit, self.report, self.operate], [6, 12, 1])[0]
+        act()
+        self.world.now += self.dice.choice([0, 0, 1, 400, 3_000])
+        self.world.tick()
+        for robot in self.world.robots.values():
+            robot.beat()
+        self.dispatch()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_heaps_choose_as_a_naive_look_at_everything(seed: int) -> None:
+    """Under submissions, reports, pauses, drains, hellos, ageing changes: the same task, the same robot, every time."""
+    chaos = Chaos(seed)
+    for _ in range(300):
+        chaos.step()
+    assert chaos.compared > 300
+    assert len(chaos.world.named("TaskAssigned")) > 30
+    chaos.world.verify()
+    restored, folded = chaos.world.restored(), chaos.world.folded()
+    now = chaos.world.now
+    live = choices(chaos.world.state, now)
+    assert choices(restored, now) == live
+    assert choices(folded, now) == live
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_is_overtaken_by_much_later_ones(seed: int) -> None:
+    """F28: by another target only if its key time lies at most (difference of priorities + 1) intervals after."""
+    dice = random.Random(seed)
+    ageing_ms = 10_000
+    world = World(settings={"ageing_ms": ageing_ms})
+    robot = world.robot("r1", slots=2)
+    world.keep(robot)
+    world.submit("low", priority=0)
+    count = 0
+    eligible = {"low": world.now}
+    priority = {"low": 0}
+    order: list[str] = []
+    while "low" not in order or count < 300:
+        for _ in range(dice.randint(1, 2)):
+            name, level = f"t{count}", dice.choice([9, 9, 9, 5])
+            world.submit(name, priority=level)
+            eligible[name], priority[name] = world.now, level
+            count += 1
+        world.wait(1)
+        for task in [t for t in robot.assigned() if world.at(t) == "ASSIGNED"]:
+            robot.accept(task)
+            if dice.random() < 0.7:
+                robot.complete(task)
+                order.append(task)
+        for task in list(robot.holds):
+            robot.complete(task)
+            order.append(task)
+        assert count < 3_000
+    first = {event.task: k for k, event in reversed(list(enumerate(world.named("TaskAssigned"))))}
+    for task, place in first.items():
+        for other, its_place in first.items():
+            if its_place < place:
+                least = abs(priority[other] - priority[task]) + 1
+                assert eligible[other] <= eligible[task] + least * ageing_ms
+    world.verify()
