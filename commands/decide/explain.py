@@ -135,7 +135,7 @@ def _running(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
     assert current is not None  # noqa: S101
     text = f"robot {current.robot} runs it for {now - current.started_at} ms"
     holds = [_hold("running", text, robot=current.robot, started_at=current.started_at)]
-    if current.missed and current.missed_at >= state.window_start(now) - 2 * state.window_ms_at(now):
+    if current.missed and current.missed_at >= state.window_start(now) - state.window_ms_at(now):
         windows = state.windows_of(current.lease_ms, now)
         holds.append(_hold("missed_windows", f"{current.missed} of {windows} windows missed", missed=current.missed))
     if current.cancel_requested:
