@@ -54,6 +54,7 @@ class Reader:
                 FLEETLOG_GATEWAY_LISTEN=self._address,
                 FLEETLOG_DISK_MIN_FREE_BYTES="0",
                 FLEETLOG_LOG_PREFIX=f"docs-{uuid.uuid4().hex[:8]}",
+                FLEETLOG_LOG_PARTITIONS="2",
                 FLEETLOG_POOL_WINDOW_S="1",
                 FLEETLOG_POOL_LEASE_S="3",
             ),
