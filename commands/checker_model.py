@@ -16,6 +16,7 @@ LEASE_WINDOWS_MIN: Final = 3
 DAY_MS: Final = 86_400_000
 
 Fields = dict[str, Any]
+_TRANSITIONS: Final = frozenset(name for _, name, _ in TRANSITIONS)
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class Model:
 
     def take(self, name: str, event: Fields) -> None:
         """Checks and applies an event of type `name`."""
-        if "to" in event and "task" in event:
+        if name in _TRANSITIONS:
             self._transition(name, event)
         else:
             _OTHERS.get(name, _nothing)(self, event)
