@@ -16,7 +16,8 @@ from commands.ids import ZERO_HASH, chain_hash, name_id
 
 IDS_KEPT: Final = 500_000
 """An id is looked for among the last 500,000 to 1,000,000 events: the same cause is decided twice only where one owner
-follows another, which is never that far apart. So memory is bounded whatever the length of the log."""
+follows another, which is never that far apart. So memory is bounded whatever the length of the log: what is kept is
+a hash of 64 bits each."""
 
 RULES: Final = (
     "malformed", "pool", "sequence", "chain", "time", "id", "id twice", "parts",  # the record
@@ -60,7 +61,7 @@ class Checker:
         self._found = []
         self._follow_chain(value, hash)
         try:
-            event: Fields = from_json(value)
+            event: Fields = from_json(value, cache_strings="keys")
             self._record(event)
             name = event["type"].partition(".")[0]
             self._check_parts(name, event)
@@ -104,7 +105,7 @@ class Checker:
 
     def _check_id(self, event: Fields) -> None:
         text = event["id"]
-        number = int(text[:8] + text[9:13] + text[14:18], 16)
+        number = hash(text)
         if number in self._ids or number in self._older_ids:
             self._say("id twice", f"an event with id {text} came before")
         self._ids.add(number)
