@@ -39,23 +39,39 @@ class AttemptLink(Link, Protocol):
 class AttemptInfo:
     """What is known about an attempt from its assignment.
 
-    `task`, `attempt` (number), `kind`, `idempotency_key` (the same for every attempt of the task), `target`,
-    `labels`, `failures` and `lost` so far, `lease_s`, `run_within_s`, `traceparent`, `last_checkpoint` (the value
-    that a former attempt saved, or None) and `checkpoint_number`.
+    `last_checkpoint`: the value that a former attempt saved, or this one since; None if there is none.
+    `checkpoint_number`: its number.
     """
 
     Stopped = Stopped
 
     def __init__(self, assign: Assign, link: Link) -> None:
+        saved = assign.checkpoint
         self._assign = assign
         self._link = link
         self._told: Why | None = None
-        self.task: Final = assign.task
-        self.attempt: Final = assign.attempt
-        self.kind: Final = assign.kind
-        self.idempotency_key: Final = assign.idempotency_key
-        self.last_checkpoint: Any = None if assign.checkpoint is None else assign.checkpoint.value
-        self.checkpoint_number: int = 0 if assign.checkpoint is None else assign.checkpoint.number
+        self.last_checkpoint: Any = None if saved is None else saved.value
+        self.checkpoint_number: int = 0 if saved is None else saved.number
+
+    @property
+    def task(self) -> str:
+        """The task's id."""
+        return self._assign.task
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt."""
+        return self._assign.attempt
+
+    @property
+    def kind(self) -> str:
+        """What is to be done."""
+        return self._assign.kind
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the task, and after a redrive."""
+        return self._assign.idempotency_key
 
     @property
     def target(self) -> str | None:
@@ -132,12 +148,15 @@ class AttemptInfo:
         self.last_checkpoint = value
 
 
+_CONTEXTS: Final = threading.Lock()
+"""One lock for all contexts: what it guards takes a microsecond, and a lock for each would cost as much."""
+
+
 class TaskContext(AttemptInfo):
     """The first argument of handlers that run in a thread or a process."""
 
     def __init__(self, assign: Assign, link: Link) -> None:
         super().__init__(assign, link)
-        self._lock = threading.Lock()
         self._event: threading.Event | None = None
         self._waiting: queue.SimpleQueue[Answer | None] | None = None
         self._lease_over = False
@@ -145,7 +164,7 @@ class TaskContext(AttemptInfo):
     @property
     def cancelled_event(self) -> threading.Event:
         """Set when the handler should end: `ctx.cancelled_event.wait(5)` instead of `time.sleep(5)`."""
-        with self._lock:
+        with _CONTEXTS:
             if self._event is None:
                 self._event = threading.Event()
                 if self._told is not None:
@@ -159,19 +178,19 @@ class TaskContext(AttemptInfo):
         """
         encoded = self._encoded(value)
         answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
-        with self._lock:
+        with _CONTEXTS:
             if self._lease_over:
                 raise Stopped("the lease is over")
             self._waiting = answers
         self._link.checkpoint(encoded, answers.put)
         answer = answers.get()
-        with self._lock:
+        with _CONTEXTS:
             self._waiting = None
         self._saved(value, answer)
 
     def tell(self, why: Why) -> None:
         """Tell the handler to end; called by the SDK."""
-        with self._lock:
+        with _CONTEXTS:
             self._told = why
             self._lease_over = self._lease_over or why in ("stop", "own_deadline")
             if self._event is not None:

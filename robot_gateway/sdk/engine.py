@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -78,7 +77,8 @@ class Engine:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.lock = threading.Condition(threading.Lock())
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
         self.outbox = Outbox(uuid.uuid4().hex[:16])
         handlers = config.handlers
         self.holdings = Holdings(self.outbox, config.slots, handlers.__contains__, config.cancel_grace_s)
@@ -141,7 +141,7 @@ class Engine:
             self._say_ready()
             self._next_beat = boot_seconds()
             self._perform()
-            self.lock.notify_all()
+            self._changed.notify_all()
         self._keeper_woken.set()
 
     def disconnected(self) -> None:
@@ -167,7 +167,7 @@ class Engine:
                     done.append((answered, message))
             self._perform()
             if self.holdings.leaving or (done and not self.holdings.attempts):
-                self.lock.notify_all()
+                self._changed.notify_all()
         for answered, answer in done:
             self._tell(answered, answer)
         return hello_again
@@ -183,7 +183,7 @@ class Engine:
                 self.holdings.stop(AttemptNotice(task=attempt.task, attempt=attempt.number))
             self._perform()
             self.ended.set()
-            self.lock.notify_all()
+            self._changed.notify_all()
         self._keeper_woken.set()
         self.waker.wake()
 
@@ -258,7 +258,7 @@ class Engine:
     def wait_for_epoch(self, timeout_s: float | None) -> bool:
         """Whether the robot is welcome (or over) within `timeout_s`."""
         with self.lock:
-            self.lock.wait_for(lambda: self.epoch is not None or self.ended.is_set(), timeout_s)
+            self._changed.wait_for(lambda: self.epoch is not None or self.ended.is_set(), timeout_s)
             return self.epoch is not None
 
     # ---- rules ----
@@ -281,7 +281,7 @@ class Engine:
         self._wait_until(lambda: self.outbox.unanswered(bye.id) is None, FAREWELL_S)
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        self.lock.wait_for(lambda: condition() or self.ended.is_set(), timeout_s)
+        self._changed.wait_for(lambda: condition() or self.ended.is_set(), timeout_s)
 
     def _on_ack(self, ack: Ack, now: float) -> Message | None:
         return self.holdings.acknowledged(ack, now)
@@ -401,7 +401,8 @@ class _AttemptLink:
 
 def _decoded(value: bytes) -> Any:
     """A message of the gateway; one that this version does not know is passed over."""
-    with contextlib.suppress(ValidationError):
+    try:
         return decode_gateway_message(value)
-    logger.debug("passed over a message of the gateway: %.200r", value)
-    return None
+    except ValidationError:
+        logger.debug("passed over a message of the gateway: %.200r", value)
+        return None

@@ -85,7 +85,7 @@ class Attempt:
         return None if self.stop_after_s is None else self.renewed_at + DEADLINE_SHARE * self.stop_after_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Start:
     """Start the handler of `attempt`."""
 
@@ -93,7 +93,7 @@ class Start:
     assign: Assign
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class End:
     """Ask the handler `run` to end, or end it by `force`."""
 
@@ -102,7 +102,7 @@ class End:
     force: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tell:
     """Report `ending` about an attempt that has no handler at work."""
 

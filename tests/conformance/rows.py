@@ -66,6 +66,9 @@ class Row:
     once: str | None = None
     too_long: tuple[tuple[str, Any, Any], ...] = field(default=())
 
+    def __str__(self) -> str:
+        return self.kind
+
     @property
     def about_an_attempt(self) -> bool:
         """Whether it names task and attempt."""
