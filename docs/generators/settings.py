@@ -62,7 +62,7 @@ PROCESS: Final = {
     "processor.snapshot_s": "or after so many seconds",
     "processor.cache": "Kafka: a folder for disposable copies of payloads",
     "processor.cache_bytes": "its size",
-    "processor.clock_step_s": "a bigger step of the wall clock waits for `fleetlog clock accept`",
+    "processor.clock_step_s": "a bigger step of the wall clock is not followed until it is accepted",
     "projector.folder": "the tables of this machine; default: beside the embedded log, or `fleetlog-data/tables`",
     "projector.ended_days": "days that ended tasks stay in the tables; the log keeps them",
     "projector.after_wait_s": "how long `?after=` waits",

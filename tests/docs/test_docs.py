@@ -15,7 +15,7 @@ import yaml
 
 from tests.docs.blocks import LANGUAGES, PROJECT, Block, blocks_of, is_generated, missing_of, pages, steps_of, text_of
 from tests.docs.terminal import Terminal, environment_of
-from tests.support.command_line import untrue
+from tests.docs.verbs import untrue
 from tests.support.ports import LOOPBACK, free_port
 
 WRITTEN = [page for page in pages() if not is_generated(page)]
@@ -144,6 +144,15 @@ def test_commands_that_are_not_run_exist(page: Path) -> None:
         if block.language == "console" and not block.is_run:
             for step in steps_of(block):
                 assert not unknown_in(step.command), f"{block.place}: {step.command}: {unknown_in(step.command)}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=str)
+def test_verbs_that_a_page_mentions_exist(page: Path) -> None:
+    """`fleetlog VERB --option` within a sentence names a verb and options that there are."""
+    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.S | re.M)
+    for mentioned in re.findall(r"`(fleetlog\s[^`>]+)`", prose):
+        command = " ".join(mentioned.split()).replace("...", "")
+        assert not unknown_in(command), f"{page}: {mentioned}: {unknown_in(command)}"
 
 
 def unknown_in(command: str) -> list[str]:
