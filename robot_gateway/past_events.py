@@ -33,7 +33,7 @@ def read_page(
     wanted: Callable[[Record], bytes | None],
 ) -> Page:
     """Up to `limit` events below `ends`. Blocks for about two seconds at most; raises LogFault."""
-    page = Page([], {p: start for p, start in sorted(starts.items()) if start < ends[p]})
+    page = Page([], {p: start for p, start in sorted(starts.items()) if start < ends.get(p, 0)})
     give_up = time.monotonic() + SCAN_S
     scanned = 0
     for partition in list(page.rest):

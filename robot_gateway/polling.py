@@ -5,14 +5,17 @@ again with every poll until they are seen.
 """
 
 import asyncio
+import json
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pydantic_core import from_json, to_json
 
 from commands.json_limits import unreadable
+from commands.messages import ROBOT_FRAME_BYTES_MAX
 from commands.reasons import Refusal
 from robot_gateway.models import PollIn, model_of
 from robot_gateway.problems import RefusedRequest
@@ -27,13 +30,54 @@ SILENT: Final = 4008
 POLL_BYTES_MAX: Final = 2 * 1024 * 1024
 
 
-def read_poll(raw: bytes) -> PollIn | Refusal:
+@dataclass(slots=True, frozen=True)
+class Poll:
+    """One poll: what was asked, and its messages each as it was sent."""
+
+    asked: PollIn
+    messages: list[bytes]
+
+
+def read_poll(raw: bytes) -> Poll | Refusal:
     """The poll in `raw`. What is wrong inside one robot message is said about that message alone, later."""
     try:
         value = from_json(raw)
     except ValueError:
         return unreadable(raw)
-    return model_of(PollIn, value)
+    asked = model_of(PollIn, value)
+    return asked if isinstance(asked, Refusal) else Poll(asked, _as_sent(raw, asked))
+
+
+def _as_sent(raw: bytes, asked: PollIn) -> list[bytes]:
+    """The messages as text. Only a long poll can hold a message that is too large as it was sent."""
+    if len(raw) > ROBOT_FRAME_BYTES_MAX:
+        return _pieces(raw.decode())
+    return [to_json(message, inf_nan_mode="constants") for message in asked.messages]
+
+
+def _pieces(text: str) -> list[bytes]:
+    """The members of the array `messages` in a JSON object, each as it stands."""
+    decode, at = json.JSONDecoder().raw_decode, text.index("{") + 1
+    pieces: list[bytes] = []
+    while text[(at := _behind(text, at, " \t\r\n,"))] != "}":
+        name, at = decode(text, at)
+        at = _behind(text, at, " \t\r\n:")
+        if name != "messages":
+            _, at = decode(text, at)
+            continue
+        pieces, at = [], at + 1
+        while text[(at := _behind(text, at, " \t\r\n,"))] != "]":
+            _, end = decode(text, at)
+            pieces.append(text[at:end].encode())
+            at = end
+        at += 1
+    return pieces
+
+
+def _behind(text: str, at: int, characters: str) -> int:
+    while text[at] in characters:
+        at += 1
+    return at
 
 
 class PollChannel:
@@ -97,8 +141,9 @@ class Polling:
         self._gateway = gateway
         self._sessions: dict[tuple[str, str, str], tuple[Session, PollChannel]] = {}
 
-    async def poll(self, principal: Principal, pool: str, robot: str, asked: PollIn) -> bytes | Refusal:
+    async def poll(self, principal: Principal, pool: str, robot: str, poll: Poll) -> bytes | Refusal:
         """One poll: takes in what the robot says, waits, and gives what is to be said to it."""
+        asked = poll.asked
         refusal = robot_refusal(principal, pool, robot)
         if refusal is not None:
             return refusal
@@ -117,8 +162,8 @@ class Polling:
             return Refusal("forbidden", "the session was begun with another token")
         session.heard()
         channel.forget(asked.seen)
-        for message in asked.messages:
-            session.receive(to_json(message, inf_nan_mode="constants"))
+        for message in poll.messages:
+            session.receive(message)
         wait_s = min(asked.wait_ms, session.heartbeat_every_ms) / 1000
         is_newest = await channel.wait(wait_s)
         if not is_newest:

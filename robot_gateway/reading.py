@@ -34,7 +34,7 @@ def read_message(raw: bytes) -> tuple[Any, Refusal | None]:
         message = decode_robot_message(raw)
     except ValidationError as error:
         return None, _what_is_wrong(raw, error)
-    problem = _body_problem(message, len(raw)) or _form_problem(message)
+    problem = _body_problem(message, len(raw)) or _form_problem(message) or _value_problem(message, raw)
     return (None, problem) if problem else (message, None)
 
 
@@ -78,6 +78,16 @@ def _body_problem(message: FromRobot, size: int) -> Refusal | None:
     if problem is None and size > bytes_max and len(to_json(body)) > bytes_max:
         return Refusal("too_large", f"at most {bytes_max} bytes", pointer(place))
     return problem
+
+
+def _value_problem(message: Any, raw: bytes) -> Refusal | None:
+    """A checkpoint may be null, but it must be there; once read, the two look alike."""
+    if message.type == "checkpoint" and message.value is None and "value" not in from_json(raw):
+        return Refusal("invalid_field", "Field required", "/value")
+    inner = message.checkpoint if message.type == "stopped" else None
+    if inner is not None and inner.value is None and "value" not in from_json(raw)["checkpoint"]:
+        return Refusal("invalid_field", "Field required", "/checkpoint/value")
+    return None
 
 
 def _form_problem(message: Any) -> Refusal | None:

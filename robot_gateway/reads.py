@@ -184,10 +184,10 @@ class Reads:
         """A task's events as stored, the cursor of what follows, and the position."""
         listing, behind = f"history\n{pool}\n{task}", 0
         if cursor is not None:
-            key = read_cursor(listing, cursor, now_ms())
+            key = read_cursor(listing, cursor, (int,), now_ms())
             if isinstance(key, Refusal):
                 raise RefusedRequest(key)
-            behind = int(key[0])
+            behind = key[0]
         found = await self.run(self._tables.history, pool, task, behind, limit)
         values = [record.value for record in found.value]
         if not values and behind == 0:
@@ -245,10 +245,10 @@ class Reads:
         """A page of pools, by name, without the figures of each kind."""
         behind = ""
         if cursor is not None:
-            key = read_cursor("pools", cursor, now_ms())
+            key = read_cursor("pools", cursor, (str,), now_ms())
             if isinstance(key, Refusal):
                 raise RefusedRequest(key)
-            behind = str(key[0])
+            behind = key[0]
         found = await self.run(self._tables.pools, _pools(principal))
         names = [overview for overview in found.value if overview["progress"]["pool"] > behind]
         items = [pool_resource(overview, with_kinds=False) for overview in names[:limit]]

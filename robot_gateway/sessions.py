@@ -25,8 +25,8 @@ REFUSALS_WITHIN_S: Final = 60.0
 MESSAGES_PER_S_MIN: Final = 100
 MESSAGES_PER_SLOT_S: Final = 50
 LOG_AWAY_RETRY_MS: Final = 1000
-NO_FAULT_OF_THE_ROBOT: Final = frozenset({"log_unavailable", "withdrawn", "not_current", "not_ready"})
-"""Refusals that tell of a race or of our own trouble: they do not count towards closing (4006)."""
+RACES: Final = frozenset({"withdrawn", "not_current"})
+"""Refusals that no robot can avoid. These and retryable ones (send it again) do not count towards closing (4006)."""
 
 
 class Channel(Protocol):
@@ -262,7 +262,7 @@ class Session:
             self.channel.send(to_json(message))
 
     def _count_refusal(self, reason: str) -> None:
-        if reason in NO_FAULT_OF_THE_ROBOT:
+        if reason in RACES or (reason in REASONS and REASONS[reason].retryable):
             return
         now = self._clock()
         self._refused_at.append(now)

@@ -50,10 +50,10 @@ async def events(
     log = caller.gateway.log
     listing = repr(("events", where, types, from_, to, view.partitions))
     if cursor is not None:
-        state = read_cursor(listing, cursor, now_ms())
+        state = read_cursor(listing, cursor, (dict, dict), now_ms())
         if isinstance(state, Refusal):
             raise RefusedRequest(state)
-        starts, ends = _offsets(state, 0), _offsets(state, 1)
+        starts, ends = _offsets(state[0], view), _offsets(state[1], view)
     else:
         starts, ends = await asyncio.to_thread(_bounds, log, view)
     try:
@@ -155,11 +155,12 @@ def _bounds(log: Any, view: EventView) -> tuple[dict[int, int], dict[int, int]]:
     return {p: begin(p) for p in view.partitions}, ends
 
 
-def _offsets(state: Any, which: int) -> dict[int, int]:
-    try:
-        return {int(partition): int(offset) for partition, offset in state[which].items()}
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise refuse("bad_cursor", "this is not a cursor that a list gave") from None
+def _offsets(named: dict[str, Any], view: EventView) -> dict[int, int]:
+    """Offsets by partition. A client may make cursors up, so nothing in them is trusted."""
+    known = {str(partition): partition for partition in view.partitions}
+    if not named.keys() <= known.keys() or any(type(offset) is not int for offset in named.values()):
+        raise refuse("bad_cursor", "this is not a cursor that a list gave")
+    return {known[name]: offset for name, offset in named.items()}
 
 
 def _named(offsets: dict[int, int]) -> dict[str, int]:

@@ -8,7 +8,6 @@ import pytest
 
 from commands.inputs import Heartbeats, decode_report
 from commands.messages import Heartbeat, HeldProgress
-from robot_gateway import heartbeats
 from robot_gateway.heartbeats import HeartbeatGather
 from streams.port import Appended, Headers, LogFault, LogUnavailable, Topic
 
@@ -59,7 +58,7 @@ class Gathering:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.log = HeldLog()
         self.followed_at: float | None = time.monotonic()
-        monkeypatch.setattr(heartbeats.asyncio, "get_running_loop", NoLoop)
+        monkeypatch.setattr("robot_gateway.heartbeats.asyncio.get_running_loop", NoLoop)
         log: Any = self.log
         self.gather = HeartbeatGather(log, "g", 0.25, lambda: self.followed_at, call)
 

@@ -198,3 +198,16 @@ def test_a_robot_that_never_fetches_is_dropped() -> None:
         until(lambda: not site.gateway.sessions)
         assert robot.expect_closed().code == 4009
         robot.leave()
+
+
+def test_a_long_poll_is_taken_apart_as_it_was_sent(robot: PollingRobot) -> None:
+    """Whatever stands around and inside the messages; the size that counts is the one that was sent."""
+    pad = " " * (512 * 1024)
+    inner = json.dumps({"type": "ready", "id": "in.1", "epoch": robot.epoch, "seq": 50, "n": 1, "x": ']},{"\\"é'})
+    large = f'{{"type":"dance","id":"in.2",{pad}"n":1}}'
+    body = f' {{ "seen": {robot.seen} , "messages" : [ {inner} ,{large} ] , "session": "{robot.session}" }} '
+    path = f"/v1/pools/{robot.pool}/robots/{robot.robot}/poll"
+    answer = robot.client.post(path, content=body.encode(), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    assert robot.expect_where(lambda m: m.get("of") == "in.1")["type"] == "ack"
+    assert robot.expect_where(lambda m: m.get("of") == "in.2")["reason"] == "too_large"
