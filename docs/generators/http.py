@@ -13,43 +13,18 @@ from robot_gateway.submit import SUBMIT_PROTOCOL
 TAGS: Final = ("tasks", "lists", "robots", "pools", "events", "system")
 """The order of the sections; every tag of the description has one."""
 
-CONVENTIONS: Final = """
-One port, JSON. A running gateway serves the same description at `/docs` (for people) and `/openapi.json` (for
-programs).
+INTRODUCTION: Final = """
+Every path and every field of a request, from the description that a running gateway serves at `/docs` (for people) and
+`/openapi.json` (for programs). How commands, positions, lists, filters, refusals and access work:
+[the HTTP format](../formats/http.md). Reasons: [reasons.md](reasons.md).
 
-- **Units.** Durations are seconds (`_s`), instants RFC 3339 with a zone. Events are served as stored, in
-  milliseconds.
-- **Command ids.** Send `Idempotency-Key: <uuid>` with POST and PATCH, or take the one in the answer. The same id with
-  the same content is answered as it was; with other content: 409 `command_id_conflict`. A verb that finds its effect
-  in place answers `changed: false`.
-- **Positions.** Every answer says how far it is true: `position` in the body, `Fleetlog-Position` in the header. With
-  `?after=POSITION` the answer waits up to 5 s until the tables include it, then 503 `behind`.
-- **Lists.** `{"items": [...], "next": cursor or null, "position": ...}`; give `next` as `?cursor=`. A cursor holds for
-  an hour.
-- **Filter.** `?where=` takes parts joined by spaces, all of which must hold: `state=DEAD kind=weld* label.line=3
-  target=dock-7 robot=r1 reason=poison older=2h priority>=7`.
-- **Errors.** `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`, `reason`, `retryable`,
-  `request_id`, and where they apply `field` (a JSON pointer), `retry_after_s` and `command_id`. The words of `reason`:
-  [reasons.md](reasons.md).
-- **Access.** Where the gateway has tokens: `Authorization: Bearer TOKEN`, see [tokens](../operate/tokens.md).
-- **Strict.** Unknown fields and parameters are refused, with the nearest known name. Integers lie within 2^53-1; no
-  NaN, no NUL, no lone surrogate; depth at most 64. Ids: `[A-Za-z0-9][A-Za-z0-9._:-]*`, at most 128 characters (kinds
-  64).
+Durations are seconds (`_s`), instants RFC 3339 with a zone.
 """
 WEBSOCKETS: Final = f"""
 | path | subprotocol | |
 |---|---|---|
 | `/v1/pools/{{pool}}/robots/{{robot}}/session` | `{PROTOCOL}` | a robot's session, see [protocol.md](protocol.md) |
-| `/v1/submit` | `{SUBMIT_PROTOCOL}` | submissions without waiting for each answer |
-
-On `/v1/submit` the client sends `{{"type": "submit", "id": UUID, "pool": NAME, "tasks": [...]}}` and gets
-`{{"type": "accepted", "of": UUID, "tasks": [...], "position": ...}}` or `{{"type": "refused", "of": UUID, "reason":
-...}}`. At most 1,024 messages may be unanswered; beyond that the gateway stops reading.
-"""
-STREAM: Final = """
-`/v1/stream` sends server-sent events: `id` is a position, `event` the type, `data` the event as stored, and a comment
-line after 15 s of silence. A client that reconnects with `Last-Event-ID` misses nothing and sees nothing twice. A
-reader that does not keep up gets `event: dropped` and is cut.
+| `/v1/submit` | `{SUBMIT_PROTOCOL}` | submissions without waiting for each answer, see [the format](../formats/http.md#v1submit) |
 """
 
 
@@ -65,12 +40,10 @@ def http_page() -> str:
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
             by_tag[operation["tags"][0]].append((method.upper(), path, operation))
-    parts = [CONVENTIONS]
+    parts = [INTRODUCTION]
     for tag, operations in by_tag.items():
         rows = [_operation(method, path, operation) for method, path, operation in operations]
         parts += [f"## {tag.capitalize()}", table(("path", "", "parameters", "body"), rows)]
-        if tag == "events":
-            parts.append(STREAM)
     parts += ["## WebSockets", WEBSOCKETS, "## Request bodies", BODIES_NOTE]
     schemas = description["components"]["schemas"]
     parts += [_model(name, schemas[name]) for name in sorted(schemas) if schemas[name].get("properties")]
