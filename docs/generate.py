@@ -12,6 +12,7 @@ from typing import Final
 DOCS: Final = Path(__file__).parent
 PAGES: Final = {
     "formats/events.md": "events:formats_page",
+    "formats/inputs.md": "inputs:inputs_page",
     "reference/cli.md": "cli:cli_page",
     "reference/events.md": "events:reference_page",
     "reference/http.md": "http:http_page",

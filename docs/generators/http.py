@@ -24,7 +24,7 @@ WEBSOCKETS: Final = f"""
 | path | subprotocol | |
 |---|---|---|
 | `/v1/pools/{{pool}}/robots/{{robot}}/session` | `{PROTOCOL}` | a robot's session, see [protocol.md](protocol.md) |
-| `/v1/submit` | `{SUBMIT_PROTOCOL}` | submissions without waiting for each answer, see [the format](../formats/http.md#v1submit) |
+| `/v1/submit` | `{SUBMIT_PROTOCOL}` | many submissions in flight, see [its format](../formats/http.md#v1submit) |
 """
 
 

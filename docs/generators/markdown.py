@@ -24,8 +24,8 @@ NUMBERS: Final = words_of(
     """
     attempt attempts burst catch_up checkpoint_number count cursor epoch failures failures_max format from_format
     inline_max_bytes leases level lost lost_max missed n newer_attempt number offset part partition parts
-    payload_max_bytes priority progress protocol robots running seen seq sequence slot_cost slots superseded_epoch
-    to_format waiting windows
+    payload_max_bytes position priority progress protocol robots running seen seq sequence slot_cost slots
+    superseded_epoch to_format waiting windows
     """
 )
 """Integers that count or number something."""
