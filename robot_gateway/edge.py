@@ -24,6 +24,7 @@ logger = logging.getLogger("fleetlog.gateway")
 
 REQUEST_ID_HEADER: Final = "X-Request-Id"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
+_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 _FRAMEWORK: Final = {
     400: "malformed_json",
     404: "no_such_route",
@@ -85,7 +86,8 @@ class Edge:
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
         metrics = self._gateway.metrics
-        metrics.requests.labels(scope["method"], route, str(status)).inc()
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        metrics.requests.labels(method, route, str(status)).inc()
         metrics.request_seconds.observe(seconds)
 
 

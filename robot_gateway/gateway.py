@@ -39,6 +39,8 @@ TOKENS_EVERY_SWEEPS: Final = 4
 MOVED_AFTER_MS: Final = 500
 FULL_RETRY_MS: Final = 5_000
 BEHIND_S: Final = 10.0
+LAST_ANSWERS_S: Final = 2.0
+LOOK_EVERY_S: Final = 0.02
 
 Part = Callable[[], str | None]
 """A part of readiness: None while it is ready, else why not, as a sentence."""
@@ -106,18 +108,23 @@ class Gateway:
         self._sweeper = self._loop.create_task(self._sweep_until_stopped())
 
     async def stop(self) -> None:
-        """Tells the robots to come back later, closes their sessions, and ends the threads."""
+        """Takes nothing new, tells robots and submitters to come back, waits a little for answers, ends the threads."""
         self.stopping = True
+        self.reads.end_waiting()
         self.gather.flush()
         for session in list(self.sessions):
             session.channel.send(to_json({"type": "moved", "after_ms": MOVED_AFTER_MS}))
             session.close(1012, CLOSE_CODES[1012][0])
         for submitter in list(self.submitters):
             submitter.close(1012, CLOSE_CODES[1012][0])
+        give_up = time.monotonic() + LAST_ANSWERS_S
+        while len(self.pending) and time.monotonic() < give_up:
+            await asyncio.sleep(LOOK_EVERY_S)
+        self.pending.end("the gateway stopped before the answer came; asking again with the same command id is safe")
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await asyncio.to_thread(self.follower.stop)
         await self.hub.stop()
+        await asyncio.to_thread(self.follower.stop)
         await asyncio.to_thread(self.reads.close)
 
     def add_part(self, name: str, part: Part) -> None:

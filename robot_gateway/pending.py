@@ -96,6 +96,11 @@ class Pending:
             text = f"no answer within {self._timeout_s:g} s; asking again with the same command id is safe"
             self.refuse(self._by_age.popleft(), Refusal("no_answer", text))
 
+    def end(self, why: str) -> None:
+        """Ends all waiting."""
+        for waiting in [one for same in self._by_id.values() for one in same]:
+            self.refuse(waiting, Refusal("no_answer", why))
+
     def _settle(self, waiting: Waiting, answer: Answer) -> None:
         key = (waiting.pool, waiting.command)
         same = self._by_id[key]

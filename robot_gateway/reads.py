@@ -61,11 +61,16 @@ class Reads:
         self._tables, self._log, self._after_wait_s = tables, log, after_wait_s
         self._threads = ThreadPoolExecutor(THREADS, "tables")
         self._waiting = 0
+        self._closed = False
         self._ended_watch = EndedWatch(tables, self.run)
+
+    def end_waiting(self) -> None:
+        """Whoever waits for the end of a task is answered with the task as it stands."""
+        self._ended_watch.stop()
 
     def close(self) -> None:
         """Ends the threads; waits for what they read now."""
-        self._ended_watch.stop()
+        self._closed = True
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def problem(self) -> str | None:
@@ -78,6 +83,8 @@ class Reads:
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Does `work` in a thread. Raises RefusedRequest: gateway_busy, not_ready."""
+        if self._closed:
+            raise RefusedRequest(Refusal("not_ready", "the gateway is stopping", retry_after_ms=RETRY_MS))
         if self._waiting >= WAITING_MAX:
             text = f"{WAITING_MAX} reads wait already"
             raise RefusedRequest(Refusal("gateway_busy", text, retry_after_ms=RETRY_MS))

@@ -6,11 +6,14 @@ gave (payload, result, labels, ...) are passed on untouched.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from commands.vocabulary import INTEGER_MAX
 
 MS: Final = 1000
+_LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999."""
 _INSTANT_ENDS: Final = ("_at", "_until", "_by")
 _INSTANTS: Final = frozenset(
     {"at", "until", "not_before", "not_again_before", "counts_from", "from", "deadline", "instant"}
@@ -36,11 +39,13 @@ def to_seconds(ms: float) -> float | int:
 
 def instant_text(ms: int) -> str:
     """RFC 3339 in UTC with milliseconds, like 2026-11-30T09:15:00.250Z; beyond the year 9999 the last instant of it."""
-    try:
-        at = datetime.fromtimestamp(ms / MS, UTC)
-    except (ValueError, OverflowError):
-        return "9999-12-31T23:59:59.999Z"
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{ms % MS:03d}Z"
+    seconds, rest = divmod(ms, MS)
+    return f"{_seconds_text(seconds)}.{rest:03d}Z" if seconds <= _LAST_SECOND else "9999-12-31T23:59:59.999Z"
+
+
+@lru_cache(maxsize=4096)
+def _seconds_text(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 
 def instant_ms(text: str) -> int:
@@ -58,18 +63,31 @@ def to_http(card: Mapping[str, Any]) -> dict[str, Any]:
     """A resource or an answer in HTTP units."""
     shown: dict[str, Any] = {}
     for name, value in card.items():
-        special = _SPECIAL.get(name)
-        if name in _UNTOUCHED:
-            shown[name] = value
-        elif special is not None:
-            shown[name] = special(value)
-        elif type(value) is int and _is_instant(name):
-            shown[name] = instant_text(value)
-        elif name == "ms" or name.endswith("_ms"):
-            shown[name[:-2] + "s"] = _seconds_of(value)
-        else:
-            shown[_RENAMED.get(name, name)] = _inner(value)
+        outside, change = _way_out(name)
+        shown[outside] = change(value)
     return shown
+
+
+@lru_cache(maxsize=1024)
+def _way_out(name: str) -> tuple[str, Callable[[Any], Any]]:
+    """The name outside, and what becomes of the value."""
+    if name in _UNTOUCHED:
+        return name, _same
+    if name in _SPECIAL:
+        return name, _SPECIAL[name]
+    if name in _INSTANTS or (name.endswith(_INSTANT_ENDS) and name not in _NO_INSTANTS):
+        return name, _instant_of
+    if name == "ms" or name.endswith("_ms"):
+        return name[:-2] + "s", _seconds_of
+    return _RENAMED.get(name, name), _inner
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _instant_of(value: Any) -> Any:
+    return instant_text(value) if type(value) is int else _inner(value)
 
 
 def _inner(value: Any) -> Any:
@@ -78,10 +96,6 @@ def _inner(value: Any) -> Any:
     if type(value) is list:
         return [to_http(item) if type(item) is dict else item for item in value]
     return value
-
-
-def _is_instant(name: str) -> bool:
-    return name in _INSTANTS or (name.endswith(_INSTANT_ENDS) and name not in _NO_INSTANTS)
 
 
 def _seconds_of(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Life, readiness, figures, version, the list of reasons, and the documentation pages."""
 
+import asyncio
+
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
@@ -23,7 +25,7 @@ async def healthz() -> Response:
 @router.get("/readyz", summary="Ready")
 async def readyz(caller: Calling) -> Response:
     """200 when every part is ready, else 503; one line for each part."""
-    parts = caller.gateway.readiness()
+    parts = await asyncio.to_thread(caller.gateway.readiness)
     lines = [f"{name}: {'ready' if problem is None else problem}" for name, problem in parts]
     status = 200 if all(problem is None for _, problem in parts) else 503
     return PlainTextResponse("\n".join(lines) + "\n", status)

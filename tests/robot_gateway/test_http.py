@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from commands.reasons import REASONS
+from robot_gateway import gateway
 from tests.support.site import Site, until
 
 
@@ -362,7 +364,8 @@ def test_pausing_pools_kinds_and_targets(site: Site) -> None:
         assert paused.json()["changed"] is True
     why = site.client.get(f"/v1/pools/hall-q/tasks/{task}/why").json()
     assert [hold["reason"] for hold in why["holds"]][:3] == ["pool_paused", "kind_paused", "target_paused"]
-    target = site.client.get("/v1/pools/hall-q/targets/dock-7").json()
+    after = {"after": paused.json()["position"]}
+    target = site.client.get("/v1/pools/hall-q/targets/dock-7", params=after).json()
     assert (target["name"], target["waiting"]) == ("dock-7", 1)
     assert target["paused"]["until"].startswith("2999-01-01T00:00:00")
     assert site.client.get("/v1/pools/hall-q/targets").json()["items"][0]["name"] == "dock-7"
@@ -494,3 +497,28 @@ def test_what_the_gateway_says_about_itself(site: Site) -> None:
     assert "fleetlog_gateway_sessions 0.0" in metrics
     assert "secret" not in metrics
     assert json.loads(site.client.get("/openapi.json").text)["info"]["title"] == "Fleetlog"
+
+
+def test_a_gateway_that_stops_answers_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command without an answer gets no_answer, a wait for a task's end the task as it stands; nobody hangs."""
+    monkeypatch.setattr(gateway, "LAST_ANSWERS_S", 0.1)
+    answers: dict[str, httpx.Response] = {}
+    with Site(partitions=1) as site:
+        url, task = site.url, site.submit()["id"]
+        site.processor.close()
+
+        def ask(name: str, method: str, path: str, **more: Any) -> threading.Thread:
+            def run() -> None:
+                answers[name] = httpx.request(method, url + path, timeout=60, **more)
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            return thread
+
+        path = f"/v1/pools/hall-a/tasks/{task}"
+        threads = [ask("wait", "GET", f"{path}?wait_s=60"), ask("cancel", "POST", f"{path}/cancel")]
+        until(lambda: len(site.gateway.pending) == 1 and site.gateway.reads._ended_watch._waiting)
+    for thread in threads:
+        thread.join(60)
+    assert (answers["wait"].status_code, answers["wait"].json()["state"]) == (200, "WAITING")
+    assert problem_of(answers["cancel"])["reason"] == "no_answer"

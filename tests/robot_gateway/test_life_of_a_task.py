@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.raw_robot import RawRobot
-from tests.support.site import Site
+from tests.support.site import Site, until
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_a_task_from_submission_to_result(site: Site, transport: str) -> None:
     assert site.client.get(f"{path}/checkpoints/1").json() == {"offset": 4096}
     types = [event["type"] for event in site.client.get(f"{path}/history").json()["items"]]
     assert types == ["TaskSubmitted.v1", "TaskAssigned.v1", "LeaseStarted.v1", "CheckpointSaved.v1", "TaskCompleted.v1"]
-    assert site.client.get(f"/v1/pools/{pool}/robots/r1").json()["state"] == "OFFLINE"
+    until(lambda: site.client.get(f"/v1/pools/{pool}/robots/r1").json()["state"] == "OFFLINE")
 
 
 def test_waiting_for_the_end(site: Site) -> None:
