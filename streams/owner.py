@@ -239,7 +239,7 @@ class PartitionOwner:
                 continue
             break
         if not pool.state.exists:
-            del self._pools[asked.pool]
+            del self._pools[asked.pool], nows[asked.pool]
         if isinstance(asked, AcceptClock) and asked.pool == _reserved(self._seat.partition):
             self._accept_clock(asked, nows)
 
