@@ -37,11 +37,7 @@ class AttemptLink(Link, Protocol):
 
 
 class AttemptInfo:
-    """What is known about an attempt from its assignment.
-
-    `last_checkpoint`: the value that a former attempt saved, or this one since; None if there is none.
-    `checkpoint_number`: its number.
-    """
+    """What is known about an attempt from its assignment. `checkpoint_number`: that of the last checkpoint, or 0."""
 
     Stopped = Stopped
 
@@ -50,8 +46,15 @@ class AttemptInfo:
         self._assign = assign
         self._link = link
         self._told: Why | None = None
-        self.last_checkpoint: Any = None if saved is None else saved.value
+        self._own: tuple[Any] | None = None
         self.checkpoint_number: int = 0 if saved is None else saved.number
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """The value that a former attempt saved, or this one since; None if there is none."""
+        if self._own is not None:
+            return self._own[0]
+        return None if self._assign.checkpoint is None else self._assign.checkpoint.value
 
     @property
     def task(self) -> str:
@@ -145,7 +148,7 @@ class AttemptInfo:
         if isinstance(answer, Refused):
             raise error_of(answer.reason, answer.text, field=answer.field)
         self.checkpoint_number += 1
-        self.last_checkpoint = value
+        self._own = (value,)
 
 
 _CONTEXTS: Final = threading.Lock()

@@ -38,7 +38,7 @@ class ThreadRun:
 
     def __init__(self, handler: Handler, assign: Assign, link: Link) -> None:
         self._handler = handler
-        self._payload = assign.payload
+        self._assign = assign
         self._context = TaskContext(assign, link)
 
     def cancel(self, why: Why) -> None:
@@ -50,7 +50,7 @@ class ThreadRun:
     def work(self) -> Ending:
         """Run the handler; what came of it."""
         try:
-            return completed(self._handler.call(self._context, self._payload))
+            return completed(self._handler.call(self._context, self._assign.payload))
         except BaseException as problem:
             return raised(problem, self._handler.fatal)
 

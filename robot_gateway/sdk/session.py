@@ -31,6 +31,7 @@ WELCOME_WITHIN_S: Final = 30.0
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0
 REFUSED_TOO_OFTEN_S: Final = 60.0
+PONG_WITHIN_S: Final = 5.0
 _FOR_GOOD: Final = frozenset({400, 401, 403, 404, 405})
 _ENDS: Final[dict[int, tuple[str, str]]] = {
     4001: ("superseded", "a newer session of this robot took over"),
@@ -159,7 +160,7 @@ class Session:
             if now - heard > quiet_s and not pinged:
                 socket.ping()
                 pinged = True
-            if now - heard > 2 * quiet_s + RESEND_AFTER_S:
+            if now - heard > 2 * quiet_s + PONG_WITHIN_S:
                 self._say("the gateway is silent; connecting again")
                 return
             wait_s = quiet_s / 2 if due is None else min(quiet_s / 2, max(0.0, due - now))
