@@ -1,5 +1,6 @@
 """Events over HTTP: pages of the log, and the stream that resumes without a gap or a repeat."""
 
+import asyncio
 import json
 import queue
 import socket
@@ -15,7 +16,7 @@ import pytest
 from robot_gateway import stream
 from robot_gateway.routes import events
 from robot_gateway.wire import instant_text
-from streams.port import Topic
+from streams.port import Record, Topic
 from tests.support.site import Site, until
 
 
@@ -144,6 +145,29 @@ def test_pages_are_filtered_by_type_pool_task_and_time(site: Site) -> None:
 
 
 # ---- the stream ----
+
+
+def test_a_reader_of_the_past_is_not_moved_by_the_present() -> None:
+    """What the others have seen says nothing about what this one has read; what it has read comes once."""
+
+    def record(offset: int) -> Record:
+        return Record(Topic.EVENTS, 0, offset, "p", b"%d" % offset, (), 0)
+
+    async def read() -> list[int]:
+        reader = stream.Reader({0: 3}, lambda record: record.value)
+        reader.passed({0: 100})
+        assert reader.offsets == {0: 3}
+        reader.offer(record(2))
+        for offset in (3, 5, 7):
+            reader.offer(record(offset))
+        reader.seen(record(5))
+        reader.live = True
+        reader.passed({0: 100})
+        found = await reader.take(60)
+        reader.passed({0: 100})
+        return [] if found is None else [found[0].offset, reader.offsets[0]]
+
+    assert asyncio.run(read()) == [7, 100]
 
 
 def test_the_stream_begins_now_and_says_what_happens(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Long polling: numbering of what is said to the robot, waiting polls, and sessions that are not here."""
 
+import asyncio
 import json
 import threading
 import time
@@ -42,6 +43,11 @@ def tell(site: Site, robot: PollingRobot, *tasks: str) -> None:
     until(there)
 
 
+def heartbeat_every_ms(site: Site, robot: PollingRobot) -> int:
+    """The rhythm of the robot's session."""
+    return next(session.heartbeat_every_ms for session in site.gateway.sessions if session.robot == robot.robot)
+
+
 def is_waiting(site: Site, robot: PollingRobot) -> bool:
     """Whether a poll of the robot waits in the gateway."""
     channels = [session.channel for session in site.gateway.sessions if session.robot == robot.robot]
@@ -81,20 +87,44 @@ def test_a_waiting_poll_is_answered_by_news(site: Site, robot: PollingRobot) -> 
 
 def test_a_newer_poll_ends_the_older_with_an_empty_list(site: Site, robot: PollingRobot) -> None:
     """One waiting poll a session; what comes then goes to the newer one."""
-    older: list[Any] = []
-    waiting = threading.Thread(target=lambda: older.append(robot.poll([], seen=robot.seen, wait_ms=25_000)))
-    waiting.start()
-    until(lambda: is_waiting(site, robot))
+    site.owner.tell("hall-a", robot.robot, {"type": "session_note", "heartbeat_every_ms": 60_000})
     newer = site.polling_robot(robot.robot)
-    newer.session, newer.seen = robot.session, robot.seen
-    site.owner.tell("hall-a", robot.robot, {"type": "cancel", "task": "x", "attempt": 1})
-    got = newer.poll([], wait_ms=25_000)
-    waiting.join(60)
+    newer.session = robot.session
+    until(lambda: heartbeat_every_ms(site, robot) == 60_000)
+    answers: dict[str, Any] = {}
 
-    told = [*tasks_of(older[0]), *tasks_of(got)]
-    assert "x" in told
-    assert older[0].status_code == 200
+    def wait(name: str, poller: PollingRobot) -> threading.Thread:
+        def poll() -> None:
+            answers[name] = poller.poll([], seen=robot.seen, wait_ms=25_000)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        return thread
+
+    first = wait("older", robot)
+    until(lambda: is_waiting(site, robot))
+    second = wait("newer", newer)
+    first.join(60)
+    assert (answers["older"].status_code, answers["older"].json()["messages"]) == (200, [])
+    site.owner.tell("hall-a", robot.robot, {"type": "cancel", "task": "x", "attempt": 1})
+    second.join(60)
+    assert tasks_of(answers["newer"]) == ["x"]
     newer.leave()
+
+
+def test_two_polls_that_come_together_are_not_both_told() -> None:
+    """Where news is there already, the older of two polls may still get nothing: only the newest is told."""
+    channel = PollChannel(1000)
+
+    async def both() -> tuple[bool, bool]:
+        older = asyncio.ensure_future(channel.wait(60))
+        await asyncio.sleep(0)
+        newer = asyncio.ensure_future(channel.wait(60))
+        await asyncio.sleep(0)
+        channel.send(b"{}")
+        return await older, await newer
+
+    assert asyncio.run(both()) == (False, True)
 
 
 def test_every_poll_is_answered_within_the_rhythm_of_heartbeats(site: Site) -> None:

@@ -105,7 +105,7 @@ def test_a_new_hello_on_the_same_connection_begins_a_new_session(site: Site, ent
     """The owner's `superseded` for the session before is not for the one that took over."""
     robot = enter()
     before = robot.hello()["epoch"]
-    gone = {"type": "superseded", "reason": "newer", "closed": 4001}
+    gone = {"type": "superseded", "reason": "newer", "closed": 4001, "for_epoch": before}
     site.owner.on_report = lambda report: (
         [gone, *site.owner.accept_report(report)]
         if report.message.type == "hello"

@@ -4,7 +4,8 @@
     owner.on_command = lambda command: {"status": "refused", "reason": "queue_full", "text": "full"}
     owner.say("hall-a", {"type": "stop", ...}, to=gateway.name, robot="r1", epoch=owner.epochs["hall-a", "r1"])
 
-Without a script, submissions are accepted, hellos welcomed, and other reports acknowledged.
+Without a script, submissions are accepted, hellos welcomed, and other reports acknowledged. What a script says to a
+robot is for its newest epoch, or for `for_epoch` where the message has that.
 """
 
 from __future__ import annotations
@@ -151,10 +152,11 @@ class ScriptedOwner:
             return []
         self.reports.append(report)
         key = (report.pool, report.robot)
-        return [
-            self._output(report.pool, message, report.gateway, None, report.robot, self.epochs.get(key))
-            for message in self.on_report(report)
-        ]
+        outputs = []
+        for message in self.on_report(report):
+            epoch = message.pop("for_epoch", self.epochs.get(key))
+            outputs.append(self._output(report.pool, message, report.gateway, None, report.robot, epoch))
+        return outputs
 
     def _output(
         self, pool: str, message: Message, to: str, of: str | None, robot: str | None, epoch: int | None
