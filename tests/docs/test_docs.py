@@ -6,7 +6,8 @@ import re
 import shlex
 import tomllib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ RUN = [page for page in WRITTEN if any(block.is_run for block in blocks_of(page)
 GATEWAY = "127.0.0.1:8780"
 BROKER = "127.0.0.1:9092"
 README_LINES_MAX = 150
+READERS = 3
+Readings = dict[Path, "Future[None]"]
 WHEN = re.compile(r"# when ([\w-]+) is ([A-Z]+)$")
 """A remark after a command: the reader waits for that before typing it."""
 
@@ -30,22 +33,40 @@ WHEN = re.compile(r"# when ([\w-]+) is ([A-Z]+)$")
 # ---- what is run ----
 
 
+@pytest.fixture(scope="module")
+def readings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readings]:
+    """Every page that a test of this run asks for is being read, a few at a time: readers mostly wait."""
+    wanted = [page for page in RUN if any(item.name.endswith(f"happens[{page}]") for item in request.session.items)]
+    broker = request.getfixturevalue("broker").address if any(map(needs_broker, wanted)) else ""
+    with ThreadPoolExecutor(READERS) as readers:
+        folders = {page: tmp_path_factory.mktemp(page.stem) for page in wanted}
+        yield {page: readers.submit(read, page, folders[page], broker) for page in wanted}
+
+
 @pytest.mark.parametrize("page", RUN, ids=str)
-def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_what_a_page_shows_is_what_happens(page: Path, readings: Readings) -> None:
     """Every block is run as its first line says, in order, from an empty folder, against a fleet of the page's own."""
-    Reader(page, tmp_path, request).read()
+    readings[page].result()
+
+
+def read(page: Path, folder: Path, broker: str) -> None:
+    """Reads one page from beginning to end."""
+    Reader(page, folder, broker).read()
+
+
+def needs_broker(page: Path) -> bool:
+    """Whether something that is run names a broker."""
+    return any(BROKER in block.text and block.is_run for block in blocks_of(page))
 
 
 class Reader:
     """Somebody who does what a page says. Addresses that the page names become those of this test."""
 
-    def __init__(self, page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
+    def __init__(self, page: Path, folder: Path, broker: str) -> None:
         self._blocks = blocks_of(page)
         self._folder = folder
         self._address = f"{LOOPBACK}:{free_port()}"
-        self._named = {GATEWAY: self._address}
-        if any(BROKER in block.text and block.is_run for block in self._blocks):
-            self._named[BROKER] = request.getfixturevalue("broker").address
+        self._named = {GATEWAY: self._address} | ({BROKER: broker} if broker else {})
         self._terminal = Terminal(
             folder,
             environment_of(
