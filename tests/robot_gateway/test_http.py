@@ -359,9 +359,11 @@ def test_pools(site: Site) -> None:
 def test_pausing_pools_kinds_and_targets(site: Site) -> None:
     """Each by its path; `why` names them all."""
     task = site.submit("hall-q", target="dock-7")["id"]
-    for path in ("", "/kinds/weld", "/targets/dock-7"):
-        paused = site.client.post(f"/v1/pools/hall-q{path}/pause", json={"until": "2999-01-01T00:00:00Z"})
-        assert paused.json()["changed"] is True
+    until_then = {"until": "2999-01-01T00:00:00Z"}
+    for path in ("", "/kinds/weld"):
+        assert site.client.post(f"/v1/pools/hall-q{path}/pause", json=until_then).json()["changed"] is True
+    paused = site.client.post("/v1/pools/hall-q/targets/dock-7/pause", json=until_then)
+    assert paused.json()["changed"] is True
     why = site.client.get(f"/v1/pools/hall-q/tasks/{task}/why").json()
     assert [hold["reason"] for hold in why["holds"]][:3] == ["pool_paused", "kind_paused", "target_paused"]
     after = {"after": paused.json()["position"]}
