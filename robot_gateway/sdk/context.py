@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -151,8 +152,17 @@ class AttemptInfo:
         self._own = (value,)
 
 
-_CONTEXTS: Final = threading.Lock()
+_CONTEXTS = threading.Lock()
 """One lock for all contexts: what it guards takes a microsecond, and a lock for each would cost as much."""
+
+
+def _after_fork() -> None:
+    """A forked process has no thread that could release what was held."""
+    global _CONTEXTS
+    _CONTEXTS = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class TaskContext(AttemptInfo):

@@ -6,8 +6,10 @@ shell robot (WebSocket), and the robot in C (long polling).
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,18 +17,58 @@ import pytest
 from tests.support.fake_gateway import FakeGateway, Session
 from tests.support.robots_under_test import RobotUnderTest, start, start_program
 
-ROBOTS = ["thread", "process", "async", "shell", "c"]
+ROBOTS = ["thread", "shell", "c"]
+"""Every row is played against the SDK, the shell robot and the robot in C ..."""
+ALL_WAYS = ["thread", "process", "async", "shell", "c"]
+"""... and what touches handlers against every way of the SDK to run them."""
 LONG = {"ms": 60_000}
 """Work that no test waits for."""
 
-StartRobot = Callable[..., RobotUnderTest]
+Row = Callable[..., None]
 
 
-@pytest.fixture
-def gateway() -> Iterator[FakeGateway]:
-    """A gateway by script; after the test it must have seen no violation of the protocol."""
-    with FakeGateway() as running:
-        yield running
+def played(by: list[str] = ROBOTS) -> Callable[[Row], Row]:
+    """Play a row with all these robots at the same time, each with a gateway of its own.
+
+    The row may ask for `gateway`, `how` (which robot), `robot` (started, one slot) and `session` (welcome, ready);
+    its other parameters are pytest's.
+    """
+
+    def decorate(row: Row) -> Row:
+        asked = inspect.signature(row).parameters
+        given_here = {"gateway", "how", "robot", "session"} & set(asked)
+
+        def test(**given: Any) -> None:
+            with ThreadPoolExecutor(len(by)) as plays:
+                ended = {how: plays.submit(play, row, how, given_here, given) for how in by}
+            for how, play_of in ended.items():
+                problem = play_of.exception()
+                if problem is not None:
+                    problem.add_note(f"played by: {how}")
+                    raise problem
+
+        test.__name__, test.__doc__ = row.__name__, row.__doc__
+        outer = [parameter for name, parameter in asked.items() if name not in given_here]
+        test.__signature__ = inspect.Signature(outer)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def play(row: Row, how: str, wanted: set[str], given: dict[str, Any]) -> None:
+    """One row with one robot; the gateway must have seen no violation of the protocol."""
+    with FakeGateway() as gateway:
+        parts: dict[str, Any] = {"gateway": gateway, "how": how}
+        if wanted & {"robot", "session"}:
+            parts["robot"] = start(how, gateway.url)
+        try:
+            if "session" in wanted:
+                parts["session"] = gateway.session()
+                parts["session"].ready()
+            row(**{name: parts[name] for name in wanted}, **given)
+        finally:
+            if "robot" in parts:
+                parts["robot"].stop()
 
 
 @pytest.fixture
@@ -34,28 +76,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK sends again after 1 s instead of 5 (the robot in C does after 5)."""
     monkeypatch.setattr("robot_gateway.sdk.outbox.RESEND_AFTER_S", 1.0)
     monkeypatch.setattr("robot_gateway.sdk.session.RESEND_AFTER_S", 1.0)
-
-
-@pytest.fixture(params=ROBOTS)
-def how(request: pytest.FixtureRequest) -> str:
-    """Which robot."""
-    return str(request.param)
-
-
-@pytest.fixture
-def robot(gateway: FakeGateway, how: str) -> Iterator[RobotUnderTest]:
-    """That robot, started, with one slot."""
-    started = start(how, gateway.url)
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def session(gateway: FakeGateway, robot: RobotUnderTest) -> Session:
-    """Its session, welcome and ready."""
-    session = gateway.session()
-    session.ready()
-    return session
 
 
 def names(beat: dict[str, Any]) -> set[tuple[str, int]]:
@@ -71,6 +91,7 @@ def is_done(message: dict[str, Any]) -> bool:
 # ---- hello, welcome, ready ----
 
 
+@played()
 def test_hello_comes_first_and_says_what_the_robot_is(gateway: FakeGateway, robot: RobotUnderTest) -> None:
     """hello: slots, capabilities, holding (empty), agent; on the path of its pool and robot, without epoch."""
     session = gateway.session()
@@ -85,6 +106,7 @@ def test_hello_comes_first_and_says_what_the_robot_is(gateway: FakeGateway, robo
 
 
 @pytest.mark.usefixtures("soon")
+@played()
 def test_hello_without_an_answer_is_said_again(gateway: FakeGateway, robot: RobotUnderTest, how: str) -> None:
     """No welcome within 5 s: the same hello, same id. By long polling the hello has arrived, and the robot polls on."""
     session = gateway.session()
@@ -94,6 +116,7 @@ def test_hello_without_an_answer_is_said_again(gateway: FakeGateway, robot: Robo
     session.ready()
 
 
+@played()
 def test_a_heartbeat_comes_every_heartbeat_every_ms(session: Session) -> None:
     """Heartbeats go on by themselves, each with an id of its own, while nothing is held."""
     first, second = session.expect_beat(), session.expect_beat()
@@ -104,6 +127,7 @@ def test_a_heartbeat_comes_every_heartbeat_every_ms(session: Session) -> None:
 # ---- assign, accept, reject ----
 
 
+@played(ALL_WAYS)
 def test_work_starts_only_after_the_ack_of_accept(session: Session) -> None:
     """assign -> accept; nothing happens until its ack; then the work is done and reported."""
     session.assign()
@@ -115,6 +139,7 @@ def test_work_starts_only_after_the_ack_of_accept(session: Session) -> None:
     session.ack(complete)
 
 
+@played()
 def test_a_repeated_assign_gets_the_same_answer_and_is_done_once(session: Session) -> None:
     """The same assignment again while its accept is open: the same accept, same id; one ack starts the work once."""
     session.assign()
@@ -128,6 +153,7 @@ def test_a_repeated_assign_gets_the_same_answer_and_is_done_once(session: Sessio
     session.expect_nothing(0.5)
 
 
+@played()
 def test_a_repeated_assign_of_running_work_starts_nothing(session: Session) -> None:
     """The same assignment again while it runs: accepted again, done once."""
     session.start(payload={"ms": 800})
@@ -137,6 +163,7 @@ def test_a_repeated_assign_of_running_work_starts_nothing(session: Session) -> N
     session.expect_nothing(0.5)
 
 
+@played()
 def test_a_kind_without_handler_is_rejected(session: Session) -> None:
     """reject(cannot), and the same again for a repeat."""
     session.assign(kind="paint")
@@ -146,6 +173,7 @@ def test_a_kind_without_handler_is_rejected(session: Session) -> None:
     session.ack(reject)
 
 
+@played()
 def test_more_than_its_slots_is_rejected(session: Session) -> None:
     """Never more than n slots in use: what comes beyond is rejected as busy."""
     session.start(payload=LONG)
@@ -153,6 +181,7 @@ def test_more_than_its_slots_is_rejected(session: Session) -> None:
     session.ack(session.expect("reject", task="t2", reason="busy"))
 
 
+@played()
 def test_a_withdrawn_assignment_is_forgotten(session: Session) -> None:
     """The accept is refused: nothing starts, nothing is named, the next assignment is taken."""
     session.assign()
@@ -162,6 +191,7 @@ def test_a_withdrawn_assignment_is_forgotten(session: Session) -> None:
     session.ack(session.expect("complete", task="t2"))
 
 
+@played()
 def test_an_accept_refused_with_retry_is_sent_again(session: Session) -> None:
     """refused with retry: the same message again after retry_after_ms, under the next number."""
     session.assign()
@@ -177,6 +207,7 @@ def test_an_accept_refused_with_retry_is_sent_again(session: Session) -> None:
 # ---- final reports ----
 
 
+@played()
 def test_a_report_is_named_until_its_ack(session: Session) -> None:
     """complete: heartbeats go on naming the attempt until the ack has come, and not after it."""
     session.start()
@@ -187,6 +218,7 @@ def test_a_report_is_named_until_its_ack(session: Session) -> None:
 
 
 @pytest.mark.parametrize("failure", ["retryable", "fatal"])
+@played(ALL_WAYS)
 def test_a_failure_is_reported_with_its_class(session: Session, failure: str) -> None:
     """fail: class and error with type and message."""
     session.start(payload={"ms": 0, "fail": failure})
@@ -198,6 +230,7 @@ def test_a_failure_is_reported_with_its_class(session: Session, failure: str) ->
 
 
 @pytest.mark.usefixtures("soon")
+@played()
 def test_without_an_answer_a_report_is_sent_again(session: Session) -> None:
     """No ack within 5 s: same id and content, current epoch, next number; a late ack ends it."""
     session.start()
@@ -210,6 +243,7 @@ def test_without_an_answer_a_report_is_sent_again(session: Session) -> None:
     session.expect_nothing(0.3)
 
 
+@played()
 def test_a_refused_report_is_dropped(session: Session) -> None:
     """refused without retry ends the sending, and the attempt is held no more."""
     session.start()
@@ -223,6 +257,7 @@ def test_a_refused_report_is_dropped(session: Session) -> None:
 
 
 @pytest.mark.parametrize("by", ["message", "heartbeat_ack"])
+@played(ALL_WAYS)
 def test_cancel_ends_the_work(session: Session, by: str) -> None:
     """cancel, as a message or in a heartbeat_ack: stopped(cancel)."""
     session.start(payload=LONG)
@@ -235,6 +270,7 @@ def test_cancel_ends_the_work(session: Session, by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["message", "heartbeat_ack"])
+@played(ALL_WAYS)
 def test_stop_ends_the_work_at_once(session: Session, by: str) -> None:
     """stop, as a message or in a heartbeat_ack: stopped(stop)."""
     session.start(payload=LONG)
@@ -247,6 +283,7 @@ def test_stop_ends_the_work_at_once(session: Session, by: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"task": "t2"}, {"attempt": 2}])
+@played()
 def test_a_stop_for_another_attempt_stops_nothing(session: Session, wrong: dict[str, Any]) -> None:
     """stop and cancel with a wrong task or attempt are about somebody else."""
     session.start(payload={"ms": 800})
@@ -256,6 +293,7 @@ def test_a_stop_for_another_attempt_stops_nothing(session: Session, wrong: dict[
     assert is_done(session.expect("complete"))
 
 
+@played()
 def test_a_stop_before_the_ack_starts_nothing(session: Session) -> None:
     """stop while the accept is open: the ack that comes then starts nothing."""
     session.assign(payload=LONG)
@@ -277,6 +315,7 @@ def say_with_next_beat(session: Session, **lists: Any) -> None:
 SHORT = {"lease_ms": 1500, "stop_after_ms": 1500}
 
 
+@played(ALL_WAYS)
 def test_without_answers_the_robot_ends_the_work_by_its_own_clock(session: Session) -> None:
     """0.95 of stop_after_ms after the first sending of the accept: stopped(own_deadline), not much earlier."""
     session.answer_beats = False
@@ -288,12 +327,14 @@ def test_without_answers_the_robot_ends_the_work_by_its_own_clock(session: Sessi
     assert time.monotonic() - heard > 0.95 * 1.5 - 0.2
 
 
+@played()
 def test_answered_heartbeats_move_the_own_deadline(session: Session) -> None:
     """Work that takes twice stop_after_ms is done when heartbeats are answered."""
     session.start(payload={"ms": 3000}, lease=SHORT)
     session.ack(session.expect("complete"))
 
 
+@played()
 def test_a_late_answer_counts_from_the_sending_of_its_heartbeat(session: Session) -> None:
     """Answering an old heartbeat over and over does not keep the work alive."""
     session.answer_beats = False
@@ -305,6 +346,7 @@ def test_a_late_answer_counts_from_the_sending_of_its_heartbeat(session: Session
     session.ack(session.expect("stopped", why="own_deadline"))
 
 
+@played(ALL_WAYS)
 def test_an_ack_that_comes_too_late_starts_nothing(session: Session) -> None:
     """The ack of accept after 0.95 of stop_after_ms from its first sending: stopped(own_deadline)."""
     session.assign(payload={"ms": 0})
@@ -314,6 +356,7 @@ def test_an_ack_that_comes_too_late_starts_nothing(session: Session) -> None:
     session.ack(session.expect("stopped", why="own_deadline"))
 
 
+@played()
 def test_without_stop_after_ms_there_is_no_own_deadline(session: Session) -> None:
     """`ask` and `never` give none: the work goes on without answers."""
     session.answer_beats = False
@@ -324,6 +367,7 @@ def test_without_stop_after_ms_there_is_no_own_deadline(session: Session) -> Non
 # ---- reconnecting ----
 
 
+@played(ALL_WAYS)
 def test_after_a_cut_hello_names_what_runs_and_the_work_goes_on(
     gateway: FakeGateway, session: Session, how: str
 ) -> None:
@@ -338,6 +382,7 @@ def test_after_a_cut_hello_names_what_runs_and_the_work_goes_on(
     again.ack(again.expect("complete"))
 
 
+@played()
 def test_final_reports_go_first_after_welcome_and_only_then_ready(
     gateway: FakeGateway, session: Session, how: str
 ) -> None:
@@ -354,6 +399,7 @@ def test_final_reports_go_first_after_welcome_and_only_then_ready(
     again.expect_beat(lambda beat: names(beat) == set())
 
 
+@played()
 def test_an_accept_without_answer_is_named_as_not_started(gateway: FakeGateway, session: Session, how: str) -> None:
     """verdict accept: the accept is sent again, the same, and its ack starts the work."""
     session.assign()
@@ -368,6 +414,7 @@ def test_an_accept_without_answer_is_named_as_not_started(gateway: FakeGateway, 
     again.ack(again.expect("complete"))
 
 
+@played(ALL_WAYS)
 def test_verdict_stop_ends_the_work(gateway: FakeGateway, session: Session, how: str) -> None:
     """What hello named and the gateway no longer wants is ended: stopped(stop)."""
     session.start(payload=LONG)
@@ -379,6 +426,7 @@ def test_verdict_stop_ends_the_work(gateway: FakeGateway, session: Session, how:
     again.ack(stopped)
 
 
+@played(ALL_WAYS)
 def test_work_ends_at_its_deadline_while_there_is_no_connection(
     gateway: FakeGateway, session: Session, how: str
 ) -> None:
@@ -397,6 +445,7 @@ def test_work_ends_at_its_deadline_while_there_is_no_connection(
     assert stopped["why"] == "own_deadline"
 
 
+@played()
 def test_no_session_is_answered_with_a_new_hello(gateway: FakeGateway, session: Session) -> None:
     """refused(no_session): hello anew; the refused message comes again in the new epoch."""
     session.start()
@@ -428,6 +477,7 @@ def verdict(word: str, **fields: Any) -> dict[str, Any]:
 # ---- the end of a session ----
 
 
+@played()
 def test_a_superseded_robot_ends_and_does_not_come_back(
     gateway: FakeGateway, robot: RobotUnderTest, session: Session
 ) -> None:
@@ -439,6 +489,7 @@ def test_a_superseded_robot_ends_and_does_not_come_back(
 
 
 @pytest.mark.parametrize("code", [4001, 4002, 4003, 4004])
+@played()
 def test_codes_that_end_a_robot(gateway: FakeGateway, robot: RobotUnderTest, session: Session, code: int) -> None:
     """Superseded, two programs, token, retired: an error, no reconnect."""
     session.close(code, "because")
@@ -447,18 +498,21 @@ def test_codes_that_end_a_robot(gateway: FakeGateway, robot: RobotUnderTest, ses
 
 
 @pytest.mark.parametrize("code", [1001, 1011, 1012, 1013, 4000, 4008, 4009])
+@played()
 def test_codes_after_which_a_robot_comes_back(gateway: FakeGateway, session: Session, code: int) -> None:
     """All others but 1000: it reconnects by itself."""
     session.close(code, "because")
     gateway.session().ready()
 
 
+@played()
 def test_a_robot_that_was_refused_too_often_waits_a_minute(gateway: FakeGateway, session: Session) -> None:
     """4006: not at once (the minute itself is not waited for here)."""
     session.close(4006)
     gateway.no_session(2.0)
 
 
+@played()
 def test_moved_says_when_to_come_back(gateway: FakeGateway, session: Session) -> None:
     """moved, then 1012: not before after_ms."""
     session.send({"type": "moved", "after_ms": 1500})
@@ -472,6 +526,7 @@ def test_moved_says_when_to_come_back(gateway: FakeGateway, session: Session) ->
     ("status", "reason"),
     [(400, "protocol_version"), (401, "unauthenticated"), (403, "forbidden"), (404, "no_such_pool")],
 )
+@played()
 def test_a_refused_handshake_ends_the_robot(gateway: FakeGateway, how: str, status: int, reason: str) -> None:
     """What will be refused again ends the robot with the gateway's sentence."""
     gateway.refusals.append((status, {"reason": reason, "detail": "the sentence of the gateway"}, {}))
@@ -482,6 +537,7 @@ def test_a_refused_handshake_ends_the_robot(gateway: FakeGateway, how: str, stat
         robot.stop()
 
 
+@played()
 def test_a_gateway_that_is_not_ready_is_asked_again(gateway: FakeGateway, how: str) -> None:
     """503 with Retry-After: again by itself."""
     gateway.refusals.append((503, {"reason": "log_unavailable", "detail": "later"}, {"Retry-After": "1"}))
@@ -492,6 +548,7 @@ def test_a_gateway_that_is_not_ready_is_asked_again(gateway: FakeGateway, how: s
         robot.stop()
 
 
+@played()
 def test_what_a_robot_does_not_know_is_passed_over(session: Session) -> None:
     """Unknown messages and unknown fields: ignored, the connection goes on."""
     session.send({"type": "weather", "sky": ["blue", {"deep": [1, 2, {"x": None}]}]})
@@ -501,6 +558,7 @@ def test_what_a_robot_does_not_know_is_passed_over(session: Session) -> None:
     session.ack(session.expect("complete"))
 
 
+@played()
 def test_awkward_texts_arrive_whole(session: Session) -> None:
     """Payloads and labels with escapes, quotes and non-ASCII letters disturb nothing."""
     labels = {"note": 'a "quoted" \\ \u00e9 \U0001f600 \u2028'}
@@ -512,6 +570,7 @@ def test_awkward_texts_arrive_whole(session: Session) -> None:
 # ---- one task, one handler ----
 
 
+@played(ALL_WAYS)
 def test_a_newer_attempt_does_not_run_beside_the_older(session: Session) -> None:
     """The same task again under a newer number: the older ends first (or the newer is rejected as busy)."""
     session.start(payload=LONG)
@@ -530,7 +589,7 @@ def test_a_newer_attempt_does_not_run_beside_the_older(session: Session) -> None
 # ---- signals ----
 
 
-@pytest.mark.parametrize("how", ["thread", "process", "shell", "c"])
+@played(["thread", "process", "shell", "c"])
 def test_sigterm_lets_the_work_end_and_says_bye(gateway: FakeGateway, how: str) -> None:
     """SIGTERM: ready(0), the running work ends within the grace, its report, bye, exit code 0."""
     robot = start_program(how, gateway.url)
@@ -551,7 +610,7 @@ def test_sigterm_lets_the_work_end_and_says_bye(gateway: FakeGateway, how: str) 
         robot.stop()
 
 
-@pytest.mark.parametrize("how", ["thread", "process", "async", "shell"])
+@played(["thread", "process", "async", "shell"])
 def test_after_the_grace_the_work_is_stopped(gateway: FakeGateway, how: str) -> None:
     """SIGTERM with a grace that is too short: stopped(shutdown), bye."""
     robot = start_program(how, gateway.url, grace_s=0.2)
@@ -569,7 +628,7 @@ def test_after_the_grace_the_work_is_stopped(gateway: FakeGateway, how: str) -> 
         robot.stop()
 
 
-@pytest.mark.parametrize("how", ["thread", "process", "shell", "c"])
+@played(["thread", "process", "shell", "c"])
 def test_a_second_sigterm_ends_at_once(gateway: FakeGateway, how: str) -> None:
     """No grace, no bye: the exit code says SIGTERM."""
     robot = start_program(how, gateway.url)

@@ -74,8 +74,8 @@ class Session:
             "of": self.hello["id"],
             "epoch": self.epoch,
             "protocol": 1,
-            "window_ms": 1000,
-            "heartbeat_every_ms": 500,
+            "window_ms": 400,
+            "heartbeat_every_ms": 200,
             "draining": False,
             "held": [],
             "payload_max_bytes": 262144,
@@ -204,7 +204,7 @@ class Session:
     def beat_ack(self, beat: dict[str, Any], **fields: Any) -> dict[str, Any]:
         """The answer to a heartbeat."""
         answer = {"type": "heartbeat_ack", "of": beat["id"], "stop": [], "cancel": [], "draining": False}
-        return answer | {"heartbeat_every_ms": 500} | fields
+        return answer | {"heartbeat_every_ms": 200} | fields
 
     def _check_number(self, message: dict[str, Any]) -> None:
         if message["type"] == "hello":
