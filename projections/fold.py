@@ -4,7 +4,7 @@ Events are read as the JSON they are, not as dataclasses: that takes a third of 
 written by `encode_event`. An event that lacks what its type needs stops the projector with a sentence.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pydantic_core import from_json
@@ -43,12 +43,10 @@ class Fold:
             self._fold_some(records[start : start + DECODED_AT_ONCE])
 
     def _fold_some(self, records: Sequence[Record]) -> None:
-        events = [_decoded(record) for record in records]
-        self._read_ahead(records, events)
         lasts: dict[int, Record] = {}
-        for record, event in zip(records, events, strict=True):
+        for record, pool, event in self._decoded(records):
             try:
-                self._apply(record, event)
+                self._apply(record, pool, event)
             except (KeyError, TypeError, AttributeError, IndexError) as error:
                 raise ProjectionFault(
                     f"The event at {_where(record)} is not as its type {event.get('type')} must be ({error!r}): "
@@ -59,11 +57,12 @@ class Fold:
             at = self._cards.at(partition)
             at.next, at.last, at.hash = record.offset + 1, record.offset, (record.header("hash") or b"").hex()
 
-    def _read_ahead(self, records: Sequence[Record], events: Sequence[Stored]) -> None:
-        """Opens the pools of these events, and reads all cards that they will ask for at once."""
-        pools = self._pools
+    def _decoded(self, records: Sequence[Record]) -> list[tuple[Record, HotPool, Stored]]:
+        """The events with their pools; all cards that they will ask for are read at once."""
+        pools, found = self._pools, []
         wanted: dict[tuple[str, str], None] = {}
-        for record, event in zip(records, events, strict=True):
+        for record in records:
+            event = _decoded(record)
             name = event.get("pool")
             if not isinstance(name, str):
                 raise ProjectionFault(f"The event at {_where(record)} names no pool: run `fleetlog audit verify`.")
@@ -73,10 +72,12 @@ class Fold:
             task = event.get("task")
             if isinstance(task, str) and task not in pool.cards:
                 wanted[name, task] = None
-        self._cards.read_ahead(wanted)
+            found.append((record, pool, event))
+        if wanted:
+            self._cards.read_ahead(wanted)
+        return found
 
-    def _apply(self, record: Record, event: Stored) -> None:
-        pool = self._pools[event["pool"]]
+    def _apply(self, record: Record, pool: HotPool, event: Stored) -> None:
         sequence: int = event["sequence"]
         if sequence != pool.sequence + 1:
             if sequence <= pool.sequence:
@@ -91,8 +92,9 @@ class Fold:
             pool.first = sequence
         pool.offsets.append(record.offset)
         name = event["type"]
-        if name in TASK_RULES:
-            self._about_task(pool, event)
+        rule = TASK_RULES.get(name)
+        if rule is not None:
+            _about_task(self._cards, pool, rule, event)
         elif name in EVENT_RULES:
             EVENT_RULES[name](self._cards, pool, event)
         else:
@@ -101,27 +103,31 @@ class Fold:
                 "run the projector in the version that wrote it."
             )
 
-    def _about_task(self, pool: HotPool, event: Stored) -> None:
-        cards, name = self._cards, event["task"]
-        card = cards.task(pool, name)
-        before = None if card is not None and cards.is_gone(card, event["occurred_at"]) else card
-        after = TASK_RULES[event["type"]](before, event)
-        pool.cards[name] = after
-        _told(pool, name, event)
-        if after is None:
-            return
-        keep = _BODIES.get(event["type"])
-        if keep is not None:
-            keep(pool, card, after, event)
-        was = before["robot"] if before is not None and before["state"] in HELD_STATES else None
-        now = after["robot"] if after["state"] in HELD_STATES else None
-        holds = before is not None and before.get("holds") is not after.get("holds")
-        if was != now or holds or event["type"] in ENDS:
-            _robots_changed(cards, pool, {was, now, event.get("robot")}, before, after, event)
-        if "target" in after:
-            _target_changed(cards, pool, after["target"], before, after, event)
-        if event["type"] == "TaskSubmitted.v1":
-            _submitted(cards, pool, before, after, event)
+
+def _about_task(cards: HotCards, pool: HotPool, rule: task_cards.TaskRule, event: Stored) -> None:
+    """An event with a task of its own: the task, its bodies, and whoever holds it."""
+    task, name = event["task"], event["type"]
+    card = cards.task(pool, task)
+    before = None if card is not None and cards.is_gone(card, event["occurred_at"]) else card
+    after = pool.cards[task] = rule(before, event)
+    _told(pool, task, event)
+    if after is None:
+        return
+    keep = _BODIES.get(name)
+    if keep is not None:
+        keep(pool, card, after, event)
+    was = before["robot"] if before is not None and before["state"] in HELD_STATES else None
+    now = after["robot"] if after["state"] in HELD_STATES else None
+    holds = before is not None and before.get("holds") is not after.get("holds")
+    if holds or (was is not None and now is not None and was != now):
+        names = {was, now, *(hold["robot"] for one in (before, after) if one for hold in one.get("holds", ()))}
+        _robots_changed(cards, pool, names, after, event)
+    elif was != now or name in ENDS:
+        _robots_changed(cards, pool, (was or now or event.get("robot"),), after, event)
+    if "target" in after:
+        _target_changed(cards, pool, after["target"], before, after, event)
+    if name == "TaskSubmitted.v1":
+        _submitted(cards, pool, before, after, event)
 
 
 def _told(pool: HotPool, task: str, event: Stored) -> None:
@@ -177,11 +183,9 @@ _BODIES: Final[dict[str, Callable[[HotPool, TaskCard | None, TaskCard, Stored], 
 
 
 def _robots_changed(
-    cards: HotCards, pool: HotPool, names: set[str | None], before: TaskCard | None, after: TaskCard, event: Stored
+    cards: HotCards, pool: HotPool, names: Iterable[str | None], after: TaskCard, event: Stored
 ) -> None:
     """The robots that hold the task, held it or keep slots for it."""
-    if before is not None:
-        names = names | {hold["robot"] for card in (before, after) for hold in card.get("holds", ())}
     for name in names:
         robot = None if name is None else cards.entity(Entity.ROBOT, pool.name, name)
         if name is not None and robot is not None:

@@ -21,7 +21,6 @@ from projections.rows import (
     dump,
     entity_key,
     history_key,
-    index_key,
     index_range,
     index_tail,
     load,
@@ -29,6 +28,7 @@ from projections.rows import (
     next_key,
     offsets_key,
     pack_numbers,
+    tail_key,
 )
 from projections.store import At, Store
 
@@ -283,7 +283,7 @@ class HotCards:
         horizon = pool.last_at - self._ended_ms
         while pool.next_expiry <= horizon:
             start = index_range(Index.ENDED, pool.name, "")
-            end = index_key(Index.ENDED, pool.name, "", horizon + 1, 0)
+            end = start + tail_key(horizon + 1, 0)
             ended = list(islice(self._store.scan(Table.INDEX, start, end), EXPIRED_PER_WRITE))
             self.read_ahead((pool.name, name.decode()) for _, name in ended)
             for _, content in ended:

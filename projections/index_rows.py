@@ -5,7 +5,7 @@ from typing import Final
 
 from commands.vocabulary import HELD_STATES, TERMINAL_STATES
 from projections.cards import TaskCard
-from projections.rows import STATE_CODES, Index, body_key, index_key
+from projections.rows import STATE_CODES, Index, body_key, index_range, tail_key
 
 DELAYED_CODE: Final = "Y"
 """The state code of waiting tasks that became or become eligible later than they were submitted."""
@@ -30,17 +30,17 @@ def codes_of(state: str) -> tuple[str, ...]:
 
 def index_keys(card: TaskCard) -> list[bytes]:
     """The keys of all index rows of a card; the value of each is the task's id."""
-    pool, at, sequence, kind = card["pool"], card["submitted_at"], card["sequence"], card["kind"]
-    code = state_code(card)
-    keys = [index_key(Index.STATE, pool, code + kind, at, sequence)]
+    pool, sequence, kind, code = card["pool"], card["sequence"], card["kind"], state_code(card)
+    tail = tail_key(card["submitted_at"], sequence)
+    keys = [index_range(Index.STATE, pool, code + kind) + tail]
     if code == DELAYED_CODE:
-        keys.append(index_key(Index.DELAYED, pool, kind, card["eligible_at"], sequence))
+        keys.append(index_range(Index.DELAYED, pool, kind) + tail_key(card["eligible_at"], sequence))
     if "robot" in card:
-        keys.append(index_key(Index.ROBOT, pool, card["robot"], at, sequence))
+        keys.append(index_range(Index.ROBOT, pool, card["robot"]) + tail)
     if "target" in card:
-        keys.append(index_key(Index.TARGET, pool, card["target"], at, sequence))
+        keys.append(index_range(Index.TARGET, pool, card["target"]) + tail)
     if leaves_at(card) is not None:
-        keys.append(index_key(Index.ENDED, pool, "", card["ended_at"], sequence))
+        keys.append(index_range(Index.ENDED, pool, "") + tail_key(card["ended_at"], sequence))
     return keys
 
 

@@ -30,11 +30,11 @@ ENDS: Final[dict[str, str]] = {
 
 def robot_state(card: RobotCard) -> str:
     """OFFLINE before ERROR before BUSY before IDLE."""
-    if card.get("offline") or not card.get("online"):
+    if not card["online"] or "offline" in card:
         return "OFFLINE"
     if "fault" in card:
         return "ERROR"
-    return "BUSY" if card.get("attempts") else "IDLE"
+    return "BUSY" if card["attempts"] else "IDLE"
 
 
 def _settled(new: RobotCard, event: Stored) -> RobotCard:

@@ -112,13 +112,8 @@ def entity_key(entity: Entity, pool: str, name: str = "") -> bytes:
     return f"{entity.value}{pool}\0{name}".encode()
 
 
-def index_key(index: Index, pool: str, group: str, instant: int, sequence: int) -> bytes:
-    """The key of one index row: rows of a group sort by (instant, submission sequence)."""
-    return f"{index.value}{pool}\0{group}\0".encode() + _TAIL.pack(max(instant, 0), sequence)
-
-
 def index_range(index: Index, pool: str, group: str) -> bytes:
-    """What all index keys of a group begin with."""
+    """What all index keys of a group begin with; `tail_key` follows, so that they sort by it."""
     return f"{index.value}{pool}\0{group}\0".encode()
 
 

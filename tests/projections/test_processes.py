@@ -18,7 +18,7 @@ from projections.store import StoreMissing
 from tests.projections.world import POOL, World, filter_of, replayed
 from tests.support.stored_events import ListLog, load_log, write_lives
 
-KILL_ROUNDS = int(os.environ.get("FLEETLOG_KILL_ROUNDS", "12"))
+KILL_ROUNDS = int(os.environ.get("FLEETLOG_KILL_ROUNDS", "6"))
 CEILING_S = 60.0
 TASKS = 3_000
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from commands import events as e
 from commands.events import EVENT_TYPES
 from projections import store as store_module
 from projections.fold import ProjectionFault
@@ -22,6 +23,7 @@ from tests.support.stored_events import (
     ListLog,
     assigned,
     completed,
+    expired,
     hello,
     leased,
     pool_created,
@@ -282,6 +284,19 @@ def test_ended_tasks_leave_after_their_days_in_event_time(tmp_path: Path) -> Non
     assert [record.value for record in world.tables.history(POOL, "done").value] == [
         record.value for record in world.log.records() if b'"task":"done"' in record.value
     ]
+    world.close()
+
+
+def test_a_task_that_holds_something_does_not_leave(tmp_path: Path) -> None:
+    """An ended task whose slot is still held stays until that ends, then leaves at once if its days are over."""
+    world = World(tmp_path, ended_days=1)
+    world.write(submitted("t1"), assigned("t1"), leased("t1"), expired("t1", "CANCELLED", held=True, policy="ask"))
+    world.write(submitted("t2"), after_ms=3 * DAY_MS)
+    assert world.robot()["used"] == 1
+    assert world.ids() == ["t1", "t2"]
+    world.write(e.HoldEnded(task="t1", attempt=1, robot="r1", why="stopped"))
+    assert world.robot()["used"] == 0
+    assert world.ids() == ["t2"]
     world.close()
 
 

@@ -1,6 +1,7 @@
 """Lists, counts, cursors, positions and histories, asked through a reader."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def dead(task: str, **own: Any) -> list[e.Event]:
 
 
 @pytest.fixture
-def many(tmp_path: Path) -> World:
+def many(tmp_path: Path) -> Iterator[World]:
     """Some hundred lives in two pools, some of them open."""
     world = World(tmp_path / "many")
     write_lives(world.log, seed=2, tasks=250, pools=(POOL, "hall-b"))
@@ -54,7 +55,8 @@ def many(tmp_path: Path) -> World:
         for event in dead(f"d{number}", labels={"line": str(number % 2)}):
             world.log.write(POOL, event)
     world.catch_up()
-    return world
+    yield world
+    world.close()
 
 
 def everything(world: World) -> list[TaskCard]:
