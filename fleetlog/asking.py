@@ -24,6 +24,7 @@ CONNECT_S: Final = 5.0
 PAGE_MAX: Final = 1000
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 3.0
+SETTLE_S: Final = 10.0
 SILENCE_S: Final = 45.0
 """A stream says something every 15 s; after this it is taken for dead."""
 UNANSWERED: Final = frozenset({"no_answer", "behind", "not_ready", "log_unavailable", "gateway_busy", "too_fast"})
@@ -105,6 +106,17 @@ class Asking:
     def patch(self, path: str, body: Any, *, command_id: str | None = None) -> Any:
         """As post."""
         return self._ask("PATCH", path, {}, body, command_id or str(uuid.uuid4()))
+
+    def settle(self, answer: Mapping[str, Any]) -> None:
+        """Waits until the tables include what was answered, so that the next verb sees it; a little at most."""
+        pool, position = answer.get("pool"), answer.get("position")
+        if not pool or not position:
+            return
+        query = {"where": f"pool={pool}", "limit": 1, "after": position}
+        try:
+            self._once("GET", "/v1/tasks", query, None, None, SETTLE_S)
+        except (Refused, *_BROKEN):
+            self._drop()
 
     def pages(self, path: str, limit: int | None, **query: Any) -> Iterator[dict[str, Any]]:
         """The items of a list, page by page; at most `limit` (None: all)."""

@@ -83,6 +83,7 @@ def do_to_each(
 ) -> None:
     """Asks for each task and says what came of it; goes on after a refusal. Raises Problem if any was refused."""
     refusals: list[Refused] = []
+    last: Item = {}
     with call.out.progress(verb, len(tasks) if len(tasks) >= BAR_FROM else 0) as advance:
         for pool, task in tasks:
             try:
@@ -92,8 +93,10 @@ def do_to_each(
                 if len(tasks) > 1:
                     call.out.note(f"{task}: {refused}")
             else:
+                last = answer
                 call.out.say(answer, f"{task} {done(answer)}")
             advance(1)
+    call.gateway.settle(last)
     if len(tasks) == 1 and refusals:
         raise refusals[0]
     if refusals:

@@ -18,10 +18,8 @@ OPEN_SECTIONS: Final = ("log.kafka", "pool")
 """Tables whose names are not ours: what librdkafka takes, and what a pool is created with."""
 OF_THE_COMMAND_LINE: Final = ("FLEETLOG_POOL", "FLEETLOG_GATEWAY", "FLEETLOG_TOKEN_FILE", "FLEETLOG_CONFIG")
 """Variables that stand for options of verbs; they are no settings of a process."""
-OF_A_COMMAND: Final = tuple(
-    PREFIX + name for name in ("TASK", "ATTEMPT", "KIND", "IDEMPOTENCY_KEY", "CHECKPOINT", "TARGET")
-)
-"""Variables that a shell robot gives the commands it runs."""
+OF_A_COMMAND: Final = ("FLEETLOG_IDEMPOTENCY_KEY",)
+"""What a shell robot gives the commands it runs, as far as it looks like a setting."""
 
 
 class SettingsProblem(Exception):
@@ -97,7 +95,9 @@ def _from_environment(environ: Mapping[str, str]) -> Layers:
     for variable, value in environ.items():
         if not variable.startswith(PREFIX) or variable in OF_THE_COMMAND_LINE or variable in OF_A_COMMAND:
             continue
-        section, _, name = variable[len(PREFIX) :].lower().partition("_")
+        section, underscore, name = variable[len(PREFIX) :].lower().partition("_")
+        if not underscore:
+            continue  # one word, such as FLEETLOG_TASK: it cannot be meant as a setting
         if section not in SECTIONS or not name:
             raise SettingsProblem(f"{variable} is no setting of Fleetlog{_near(variable)}: correct or unset it.")
         if section == "log" and name.startswith("kafka_"):

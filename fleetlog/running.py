@@ -4,13 +4,16 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from fleetlog.problems import INTERRUPTED
+from fleetlog.problems import INTERRUPTED, no_answer
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -34,6 +37,20 @@ class Stopping:
     def exit_code(self) -> int:
         """0 after SIGTERM, 130 after Ctrl-C."""
         return INTERRUPTED if self.interrupted else 0
+
+
+def until_it_listens(url: str, ceiling_s: float) -> None:
+    """Waits until somebody accepts connections at `url`: what is said to be ready can be used. Raises Problem."""
+    parts = urlsplit(url)
+    give_up = time.monotonic() + ceiling_s
+    while True:
+        try:
+            socket.create_connection((parts.hostname or "", parts.port or 0), 1.0).close()
+            return
+        except OSError:
+            if time.monotonic() > give_up:
+                raise no_answer(f"nobody accepts connections at {url}: see the lines above.") from None
+            time.sleep(0.02)
 
 
 def log_to_stderr(level: str, form: str = "text") -> None:

@@ -231,6 +231,7 @@ def _pause_or_resume(
     elif kind is not None:
         path, what = f"{path}/kinds/{part(kind)}", f"kind {kind}"
     answer = call.gateway.post(f"{path}/{verb}", said)
+    call.gateway.settle(answer)
     already = "" if answer.get("changed", True) else " already"
     call.out.say(answer, f"{what} {verb}d{already}")
 
@@ -250,6 +251,7 @@ def _do_to_robots(call: Call, robots: list[str], verb: str, done: str, said: dic
             refused += 1
             call.out.note(f"{robot}: {problem}")
         else:
+            call.gateway.settle(answer)
             already = "" if answer.get("changed", True) else " already"
             call.out.say(answer, f"{robot} {done}{already}")
     if refused:

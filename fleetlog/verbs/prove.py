@@ -113,7 +113,7 @@ def _about(records: Iterable["Record"], task: str) -> Iterator[Item]:
     "audit at",
     PROVE,
     Uses.LOG | Uses.POOL,
-    ("fleetlog audit at 1m", "fleetlog audit at '#20' --where 'state=COMPLETED' --json"),
+    ("fleetlog audit at '#3'", "fleetlog audit at '#20' --where 'state=COMPLETED' --json"),
 )
 def audit_at(
     call: Call,

@@ -47,6 +47,7 @@ def pool_create(call: Call, pool: PoolName, settings: SettingWords = None, reaso
     """Create a pool; one that exists stays as it is."""
     asked = body(pool=pool, settings=pool_settings(settings), reason=reason)
     answer = call.gateway.post("/v1/pools", asked)
+    call.gateway.settle(answer)
     call.out.say(answer, f"pool {pool} {'created' if answer.get('changed', True) else 'exists already'}")
 
 
@@ -71,6 +72,7 @@ def pool_set(call: Call, pool: PoolName, settings: SettingWords = None, reason: 
     if not asked:
         raise wrong_usage(f"what is to be set? For example: fleetlog pool set {pool} lease_s=30.")
     answer = call.gateway.patch(f"/v1/pools/{part(pool)}", body(settings=asked, reason=reason))
+    call.gateway.settle(answer)
     call.out.say(answer, f"pool {pool} set: {', '.join(settings or ())}")
 
 

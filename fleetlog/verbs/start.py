@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,6 +13,7 @@ from fleetlog.verb import POOL_AND_GATEWAY, START, Call, Uses, gateway_url, verb
 if TYPE_CHECKING:
     from fleetlog.settings import Role
 
+ANSWERS_WITHIN_S: Final = 60.0
 Listen = Annotated[
     str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where the gateway listens; port 0: any free one.")
 ]
@@ -100,7 +101,7 @@ def _gateway_flags(listen: str | None, tokens: Path | None) -> dict[str, Given]:
 def _run(
     call: Call, role: "Role", run: Callable[[Any, Any, Callable[[str], None]], None], more: dict[str, Given]
 ) -> None:
-    from fleetlog.running import Stopping, log_to_stderr
+    from fleetlog.running import Stopping, log_to_stderr, until_it_listens
 
     settings = call.settings(role, more)
     log_to_stderr("warning" if call.quiet else settings.logs.level, settings.logs.format)
@@ -108,6 +109,8 @@ def _run(
 
     def ready(what: str) -> None:
         url = what if what.startswith("http") else None
+        if url is not None:
+            until_it_listens(url, ANSWERS_WITHIN_S)
         place = "tables" if role == "projector" else settings.log.at
         text = (
             f"Fleetlog serves at {url} (log: {settings.log.at}; API: {url}/docs)." if url else f"{role} runs ({place})."

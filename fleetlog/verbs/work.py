@@ -182,6 +182,7 @@ def _submit_one(call: Call, task: dict[str, Any], command: uuid.UUID, wait: bool
     new = answer.get("changed", True)
     lacking = _lacking(answer)
     if not wait:
+        call.gateway.settle(answer)
         call.out.say(answer, answer["id"] if new else f"{answer['id']} (known already, {answer['state']})")
         if lacking:
             call.out.note(lacking)
@@ -205,6 +206,7 @@ def _submit_lines(
     counts = {"submitted": 0, "known": 0, "refused": 0}
     ids: list[str] = []
     total = _count_lines(path)
+    last: Item = {}
     with call.out.progress("submit", total) as advance:
         for number, group in enumerate(in_batches(lines_of(path, kind, shared))):
             # Each request has an id that follows from the command's: the whole file can be sent again.
@@ -213,6 +215,8 @@ def _submit_lines(
             for (line, _), entry in zip(group, answer["tasks"], strict=True):
                 _count_entry(call, line, entry, counts, ids)
             advance(len(group))
+            last = {"pool": call.pool, "position": answer.get("position")}
+    call.gateway.settle(last)
     if not call.out.as_json:
         said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to submit"
         call.out.note(f"{said}.")
