@@ -26,7 +26,9 @@ from tests.support.raw_robot import PollingRobot, RawRobot, WebSocketRobot
 
 POOL_NUMBERS = itertools.count(1)
 TRANSPORTS: dict[str, type[RawRobot]] = {"websocket": WebSocketRobot, "polling": PollingRobot}
-WINDOW_S = 1.0
+WINDOW_S = 60
+"""Long, because these robots beat only when a test says so."""
+SHORT_WINDOW_S = 0.5
 
 Enter = Callable[..., RawRobot]
 
@@ -35,9 +37,17 @@ Enter = Callable[..., RawRobot]
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """The product, for all tests here; each uses a pool of its own."""
     folder: Path = tmp_path_factory.mktemp("fleet") / "data"
-    settings = {"window_s": WINDOW_S, "lease_s": 60, "accept_s": 60, "backoff_first_s": 0, "on_lost": "never"}
+    settings = {"window_s": WINDOW_S, "lease_s": 180, "accept_s": 180, "backoff_first_s": 0, "on_lost": "never"}
     with Fleet(folder, pool=settings, gateway={"heartbeat_gather_ms": 50}) as running:
         yield running
+
+
+@pytest.fixture
+def short_windows(fleet: Fleet, pool: str) -> None:
+    """This pool has short windows."""
+    settings = {"window_s": SHORT_WINDOW_S, "lease_s": 60}
+    made = httpx.post(f"{fleet.url}/v1/pools", json={"pool": pool, "settings": settings}, timeout=60)
+    assert made.status_code == 201, made.text
 
 
 @pytest.fixture(params=list(TRANSPORTS))
@@ -244,7 +254,7 @@ def test_welcome_says_what_the_robot_needs(enter: Enter) -> None:
     """All required fields of welcome."""
     welcome = enter().hello()
     assert welcome["protocol"] == 1
-    assert (welcome["window_ms"], welcome["heartbeat_every_ms"]) == (1000, 500)
+    assert (welcome["window_ms"], welcome["heartbeat_every_ms"]) == (60_000, 30_000)
     assert welcome["draining"] is False
     assert welcome["held"] == []
     assert welcome["payload_max_bytes"] == 262144
@@ -359,7 +369,7 @@ def test_verdicts_on_what_hello_names(scene: Scene, enter: Enter) -> None:
     assert (verdicts["gone"]["verdict"], verdicts["gone"]["reason"]) == ("stop", "unknown")
     assign = again.expect("assign")
     assert (assign["task"], assign["attempt"]) == (assigned["task"], assigned["attempt"])
-    assert 0 < assign["accept_within_ms"] <= 60_000
+    assert 0 < assign["accept_within_ms"] <= 180_000
 
 
 def test_a_cancel_is_said_again_after_hello(scene: Scene, enter: Enter) -> None:
@@ -380,7 +390,7 @@ def test_a_heartbeat_is_answered(scene: Scene) -> None:
     told = ask(scene.robot, "heartbeat", {"holding": []})
     assert told["type"] == "heartbeat_ack"
     assert (told["stop"], told["cancel"], told["draining"]) == ([], [], False)
-    assert told["heartbeat_every_ms"] == 500
+    assert told["heartbeat_every_ms"] == 30_000
     about = scene.running()
     told = ask(scene.robot, "heartbeat", {"holding": [{**about, "progress": 40, "note": "half", "colour": 1}]})
     assert told["stop"] == []
@@ -441,19 +451,19 @@ def test_assign_says_what_the_robot_needs(scene: Scene, fleet: Fleet) -> None:
     assert assign["payload"] == {"seam": 3}
     assert (assign["target"], assign["labels"], assign["slot_cost"]) == ("dock-7", {"line": "3"}, 1)
     assert (assign["failures"], assign["lost"]) == (0, 0)
-    assert assign["lease_ms"] == 60_000
-    assert 0 < assign["accept_within_ms"] <= 60_000
+    assert assign["lease_ms"] == 180_000
+    assert 0 < assign["accept_within_ms"] <= 180_000
 
 
 def test_the_ack_of_accept_says_the_lease(scene: Scene) -> None:
     """lease_ms always; stop_after_ms = lease for requeue, absent for never (the pool's policy here)."""
     told = ask(scene.robot, "accept", scene.assigned())
-    assert told["lease_ms"] == 60_000
+    assert told["lease_ms"] == 180_000
     assert "stop_after_ms" not in told
     scene.client.submit("weld", on_lost="requeue")
     assign = scene.robot.expect("assign")
     told = ask(scene.robot, "accept", {"task": assign["task"], "attempt": assign["attempt"]})
-    assert told["stop_after_ms"] == told["lease_ms"] == 60_000
+    assert told["stop_after_ms"] == told["lease_ms"] == 180_000
 
 
 def test_never_more_than_ready(scene: Scene) -> None:
@@ -647,14 +657,17 @@ def test_draining_is_told(scene: Scene, fleet: Fleet) -> None:
     until(lambda: ask(scene.robot, "heartbeat", {"holding": []})["draining"], "draining")
 
 
-def test_silence_of_six_windows(scene: Scene) -> None:
+@pytest.mark.usefixtures("short_windows")
+def test_silence_of_six_windows(enter: Enter) -> None:
     """4008 over WebSocket; by polling 410 no_session at the next poll."""
-    time.sleep(6 * WINDOW_S + 1.5)
-    if isinstance(scene.robot, PollingRobot):
-        told = scene.robot.poll([])
+    robot = enter()
+    assert robot.hello()["window_ms"] == 1000 * SHORT_WINDOW_S
+    if isinstance(robot, PollingRobot):
+        time.sleep(6 * SHORT_WINDOW_S + 1.5)
+        told = robot.poll([])
         assert (told.status_code, told.json()["reason"]) == (410, "no_session")
     else:
-        assert scene.robot.expect_closed().code == 4008
+        assert robot.expect_closed().code == 4008
 
 
 # ---- long polling ----
@@ -691,6 +704,7 @@ def test_a_newer_poll_ends_the_older_with_an_empty_list(fleet: Fleet, pool: str)
         robot.leave()
 
 
+@pytest.mark.usefixtures("short_windows")
 def test_a_poll_is_answered_after_half_a_window(fleet: Fleet, pool: str) -> None:
     """Whatever wait_ms says: at latest heartbeat_every_ms after it came."""
     robot = PollingRobot(fleet.url, pool, "r1")

@@ -35,7 +35,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """The product; leases are short, so that a killed robot is missed soon."""
-    settings = {"window_s": 1, "lease_s": 3, "backoff_first_s": 0.1}
+    settings = {"window_s": 1, "lease_s": 5, "backoff_first_s": 0.1}
     with Fleet(
         tmp_path_factory.mktemp("fleet") / "data", pool=settings, gateway={"heartbeat_gather_ms": 100}
     ) as running:
@@ -161,7 +161,7 @@ def test_robot_in_c(fleet: Fleet, pool: str, client: Client, start: Start) -> No
     until(lambda: long.task().state == "RUNNING", "the long task")
     long.cancel("no longer wanted")
     assert long.wait(CEILING_S).state == "CANCELLED"
-    longer_than_a_lease = client.submit("work", {"ms": 5_000})
+    longer_than_a_lease = client.submit("work", {"ms": 7_000})
     assert longer_than_a_lease.wait(CEILING_S).attempt == 1
     leaves(robot, fleet, pool, "c-1")
 

@@ -16,9 +16,8 @@ POOLS = itertools.count(1)
 @pytest.fixture(scope="package")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """The whole product; each test uses a pool of its own."""
-    settings = {"window_s": 1, "lease_s": 3, "backoff_first_s": 0.1, "failures_max": 2}
     folder = tmp_path_factory.mktemp("fleet") / "data"
-    with Fleet(folder, pool=settings, gateway={"heartbeat_gather_ms": 100}) as running:
+    with Fleet(folder, pool={"backoff_first_s": 0.1, "failures_max": 2}) as running:
         yield running
 
 

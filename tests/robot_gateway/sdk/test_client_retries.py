@@ -185,6 +185,6 @@ def test_lines_of_a_stream() -> None:
     assert [lines.feed(line) for line in feed] == [None] * 6
     event = lines.feed("")
     assert event is not None
-    assert (event.type, list(event.data), event.position) == ("x", [1, 2], "7")
+    assert (event.type, json.dumps(event.data), event.position) == ("x", "[1, 2]", "7")
     assert lines.feed("") is None
     assert not lines.dropped
