@@ -126,7 +126,7 @@ def test_all_options_arrive(client: Any) -> None:
         priority=7,
         not_before=later,
         deadlines={"end": {"at": datetime(2099, 1, 1, tzinfo=UTC), "then": "cancel"}, "run": {"s": 60, "then": "dead"}},
-        lease_s=9,
+        lease_s=20,
         accept_s=2,
         retry={"failures_max": 5, "first_s": 2, "factor": 3, "max_s": 60},
         lost_max=2,
@@ -142,7 +142,7 @@ def test_all_options_arrive(client: Any) -> None:
     assert raw["not_before"][:16] == later.isoformat()[:16]
     assert raw["deadlines"]["end"]["then"] == "cancel"
     assert raw["deadlines"]["run"] == {"s": 60, "then": "dead"}
-    assert (raw["lease_s"], raw["accept_s"], raw["lost_max"]) == (9, 2, 2)
+    assert (raw["lease_s"], raw["accept_s"], raw["lost_max"]) == (20, 2, 2)
     assert raw["retry"] == {"failures_max": 5, "first_s": 2, "factor": 3, "max_s": 60}
     assert (raw["on_lost"], raw["pass"], raw["late_policy"]) == ({"policy": "never"}, "all", "record")
 

@@ -97,7 +97,7 @@ def test_the_token_goes_with_the_handshake(gateway: FakeGateway, make: Make) -> 
     session = gateway.session()
     assert session.headers["Authorization"] == "Bearer secret"
     assert (session.pool, session.hello["slots"]) == ("hall-a", 3)
-    assert session.hello["capabilities"] == ["gpu", "gpu_mem=24"]
+    assert session.hello["capabilities"] == ["gpu", "gpu_mem=24", "kind:work"]
 
 
 # ---- contexts ----
@@ -276,7 +276,7 @@ def test_fault_recovered_update_ready(gateway: FakeGateway, make: Make) -> None:
     session.cut()
     again = gateway.session()
     assert again.hello["fault"] == {"text": "no gas", "code": "E7"}
-    assert (again.hello["slots"], again.hello["capabilities"]) == (3, ["gpu"])
+    assert (again.hello["slots"], again.hello["capabilities"]) == (3, ["gpu", "kind:work"])
     again.welcome(draining=True)
     assert again.expect("ready")["n"] == 3
     assert robot.draining
@@ -415,6 +415,7 @@ def test_messages_fit_the_wire(gateway: FakeGateway, make: Make) -> None:
 
 def test_close_leaves_nothing_behind(gateway: FakeGateway, make: Make) -> None:
     """Threads of the SDK end with the robot."""
+    before = set(threading.enumerate())
     robot = make(slots=4)
     robot.task("work")(lambda ctx, payload: None)
     robot.task("other", run_in="process")(lambda ctx, payload: None)
@@ -433,6 +434,6 @@ def test_close_leaves_nothing_behind(gateway: FakeGateway, make: Make) -> None:
     engine.finish(None)
     robot.stop(0)
     until(
-        lambda: not [t for t in threading.enumerate() if t.name.startswith("fleetlog-")],
+        lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("fleetlog-")],
         f"the end of {[t.name for t in threading.enumerate()]}",
     )
