@@ -225,4 +225,4 @@ def _missing(state: PoolState, need: Need) -> list[str]:
 
 
 def _wants(task: Task, key: tuple[tuple[str, ...], int]) -> bool:
-    return (task.terms.requirement, task.terms.slot_cost) == key
+    return (task.terms.needed, task.terms.slot_cost) == key

@@ -20,7 +20,8 @@ MessageId = Annotated[str, Field(min_length=1, max_length=64)]
 AttemptNumber = Annotated[int, Field(ge=1, le=2**53 - 1)]
 Slots = Annotated[int, Field(ge=1, le=1024)]
 Capability = Annotated[str, Field(min_length=1, max_length=128)]
-Capabilities = Annotated[list[Capability], Field(max_length=64)]
+CAPABILITIES_MAX: Final = 64
+Capabilities = Annotated[list[Capability], Field(max_length=CAPABILITIES_MAX)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 Note = Annotated[str, Field(max_length=200)]
 

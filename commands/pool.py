@@ -285,8 +285,12 @@ _ID_PARTS: Final[dict[type[Event], Callable[[PoolState, Any], tuple[str | int, .
 
 
 def _event_id(state: PoolState, event: Event, cause: Cause, index: int) -> str:
-    """The UUIDv5 of the event's cause (FORMATS E, "Causes of ids")."""
-    if cause.names is not None:
+    """The UUIDv5 of the event's cause (FORMATS E, "Causes of ids").
+
+    A hello that was refused may come again and be taken, so the fault that refused it is not named by it.
+    """
+    refuses = isinstance(event, e.RobotFaulted) and event.reason == "two_programs"
+    if cause.names is not None and not refuses:
         return name_id(*cause.names, index)
     parts = _ID_PARTS.get(type(event))
     own = (state.sequence,) if parts is None else parts(state, event)

@@ -218,7 +218,7 @@ class Queue:
 
     def need_of(self, terms: Terms) -> Need:
         """The need of these terms, made if there is none."""
-        key = (terms.requirement, terms.slot_cost)
+        key = (terms.needed, terms.slot_cost)
         need = self.needs.get(key)
         if need is None:
             if len(self.needs) >= NEEDS_KEPT:

@@ -1,7 +1,8 @@
 """What a robot must have to run a task: names, `name=value`, and comparisons such as `gpu_mem>=16`.
 
 A capability is a name, or `name=value`. `name` is met by either; `name=value` by exactly that; a comparison by a
-capability of that name whose value is a number that compares so.
+capability of that name whose value is a number that compares so. `kind:NAME` is met by a robot that names this kind
+among its capabilities, or no kind at all: a robot that says which kinds it can run is given no other.
 """
 
 import re
@@ -9,8 +10,15 @@ from typing import Final
 
 _CONDITION: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:-]*)(?:(>=|<=|=|>|<)(.+))?\Z", re.DOTALL)
 
+KIND_PREFIX: Final = "kind:"
+
 Abilities = dict[str, str | None]
 """A robot's capabilities by name; the value is None where it has none."""
+
+
+def kind_condition(kind: str) -> str:
+    """The condition that a robot takes tasks of this kind."""
+    return KIND_PREFIX + kind
 
 
 def condition_problem(text: str) -> str | None:
@@ -40,6 +48,8 @@ def meets(requirement: tuple[str, ...], abilities: Abilities) -> bool:
 
 
 def _meets(text: str, abilities: Abilities) -> bool:
+    if text.startswith(KIND_PREFIX):
+        return text in abilities or not any(name.startswith(KIND_PREFIX) for name in abilities)
     match = _CONDITION.match(text)
     if match is None or match[1] not in abilities:
         return False

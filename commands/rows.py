@@ -113,6 +113,7 @@ def restore(lines: Iterable[bytes], now: int) -> list[PoolState]:
 def _header(state: PoolState) -> dict[str, Any]:
     return {name: getattr(state, name) for name in _POOL_FIELDS} | {
         "settings": state.settings.as_json(),
+        "retired": list(state.retired.items()),
         "idle_targets": list(state.idle_targets),
         "paused": [[scope, name, until] for (scope, name), until in sorted(state.paused.items())],
         "unsatisfiable": sorted([list(requirement), cost] for requirement, cost in state.unsatisfiable),
@@ -217,6 +218,7 @@ def _pool_from(pool: str, header: dict[str, Any]) -> PoolState:
         setattr(state, name, header[name])
     state.chain = bytes.fromhex(header["chain"])
     state.settings = PoolSettings(**header["settings"])
+    state.retired = dict(header["retired"])
     state.idle_targets = dict.fromkeys(header["idle_targets"])
     state.paused = {(scope, name): until for scope, name, until in header["paused"]}
     state.unsatisfiable = {(tuple(requirement), cost) for requirement, cost in header["unsatisfiable"]}

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from commands.events import Deadlines
 from commands.ids import ZERO_HASH
-from commands.requirements import Abilities
+from commands.requirements import Abilities, kind_condition
 from commands.settings import PoolSettings
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Terms:
     passing: str
     late: str
     limit_key: str | None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What a robot must have: the requirement, and that it takes this kind."""
+        return (*self.requirement, kind_condition(self.kind))
 
     def key(self) -> tuple[Any, ...]:
         """All values, for sharing."""
@@ -257,7 +262,7 @@ class Hold:
 
 @dataclass(slots=True, eq=False)
 class PoolState:
-    """Everything that one pool's decisions need."""
+    """Everything that one pool's decisions need. `retired`: robot -> its last hello, so that it is not taken again."""
 
     pool: str
     queue: "Queue"
@@ -278,6 +283,7 @@ class PoolState:
     ended: dict[str, Ended] = field(default_factory=dict)
     commands: dict[bytes, Remembered] = field(default_factory=dict)
     robots: dict[str, Robot] = field(default_factory=dict)
+    retired: dict[str, str] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
     idle_targets: dict[str, None] = field(default_factory=dict)
     holds: dict[Held, Hold] = field(default_factory=dict)

@@ -28,6 +28,9 @@ def hello(state: PoolState, report: Report, context: Context) -> Decision:
         raise AssertionError(message.type)
     robot = state.robots.get(report.robot)
     if robot is None:
+        if _is_older(message.id, state.retired.get(report.robot, "")):
+            refusal = Refusal("forbidden", "this robot was retired; start it anew if it is to register again")
+            return a.no(report.gateway, report.robot, message, refusal, closed=4004)
         return _new_session(state, Robot(report.robot), report, message, context)
     if robot.online and robot.hello == message.id:
         return Decision(drafts=_greeting(state, robot, message, _verdicts(state, robot, message), context.now))
@@ -39,7 +42,9 @@ def hello(state: PoolState, report: Report, context: Context) -> Decision:
 
 
 def _is_older(hello: str, newest: str) -> bool:
-    """Whether a hello of the same program comes late: message ids are `<boot id>.<counter>`."""
+    """Whether a hello of the same program comes late or again: message ids are `<boot id>.<counter>`."""
+    if hello == newest:
+        return True
     (boot, _, number), (its_boot, _, its_number) = hello.rpartition("."), newest.rpartition(".")
     return boot == its_boot and number.isdecimal() and its_number.isdecimal() and int(number) <= int(its_number)
 

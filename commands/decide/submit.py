@@ -9,7 +9,7 @@ from commands.decide.answers import Context, Decision, accepted, refused, task_a
 from commands.events import CommandNoted, Deadlines, Event, OnLost, Retry, TaskSubmitted
 from commands.ids import content_digest
 from commands.reasons import Refusal
-from commands.requirements import condition_problem, meets
+from commands.requirements import condition_problem, kind_condition, meets
 from commands.state import PoolState
 from commands.vocabulary import INTEGER_MAX, KIND_CHARS_MAX, PRIORITY_MAX, is_name
 
@@ -153,7 +153,7 @@ def _effective(state: PoolState, body: i.Submission, digest: str, now: int) -> T
 
 def _who_lacks(state: PoolState, event: TaskSubmitted) -> dict[str, Any]:
     """For the answer: that no registered robot can run it, if so."""
-    requirement, slot_cost = tuple(event.requirement), event.slot_cost
+    requirement, slot_cost = (*event.requirement, kind_condition(event.kind)), event.slot_cost
     need = state.queue.needs.get((requirement, slot_cost))
     robots = need.able.values() if need is not None else state.robots.values()
     able = any(r.slots >= slot_cost and meets(requirement, r.abilities) for r in robots)
@@ -162,7 +162,7 @@ def _who_lacks(state: PoolState, event: TaskSubmitted) -> dict[str, Any]:
 
 def wanted(task: TaskSubmitted | i.Submission) -> list[str]:
     """What a robot must have to run the task."""
-    return [*sorted(set(task.requirement)), f"slots>={task.slot_cost}"]
+    return [*sorted(set(task.requirement)), kind_condition(task.kind), f"slots>={task.slot_cost}"]
 
 
 def _lease_problem(state: PoolState, body: i.Submission, now: int) -> Refusal | None:

@@ -8,10 +8,13 @@ from commands.requirements import abilities_of
 from commands.state import Attempt, PoolState, Robot, Task
 
 OFFLINE_AFTER_MISSED: Final = 3
+RETIRED_MAX: Final = 10_000
+"""How many retired robots are remembered."""
 
 
 def _registered(state: PoolState, event: e.RobotRegistered, offset: int) -> None:
     state.robots[event.robot] = Robot(event.robot)
+    state.retired.pop(event.robot, None)
 
 
 def _session_started(state: PoolState, event: e.RobotSessionStarted, offset: int) -> None:
@@ -86,6 +89,9 @@ def _drained(state: PoolState, event: e.RobotDrained | e.RobotUndrained, offset:
 
 def _retired(state: PoolState, event: e.RobotRetired, offset: int) -> None:
     robot = state.robots.pop(event.robot)
+    state.retired[robot.id] = robot.hello
+    if len(state.retired) > RETIRED_MAX:
+        del state.retired[next(iter(state.retired))]
     for task_id in robot.excluding:
         story = state.tasks[task_id].story
         if story is not None:

@@ -54,11 +54,11 @@ def _submitted(state: PoolState, event: e.TaskSubmitted, offset: int) -> None:
 
 def _changed(state: PoolState, event: e.TaskChanged, offset: int) -> None:
     task = state.tasks[event.task]
-    said = {(task.terms.requirement, task.terms.slot_cost)} & state.unsatisfiable
+    said = {(task.terms.needed, task.terms.slot_cost)} & state.unsatisfiable
     state.queue.remove(task)
     _change(state, task, event.changed)
     state.queue.add(task, event.occurred_at)
-    state.unsatisfiable |= said & {(task.terms.requirement, task.terms.slot_cost)}
+    state.unsatisfiable |= said & {(task.terms.needed, task.terms.slot_cost)}
 
 
 def _change(state: PoolState, task: Task, changed: e.TaskChanges) -> None:

@@ -580,7 +580,7 @@ static void say_hello(struct text *poll) {
     self.hello_sent_at = now_s();
     add(poll, "{\"session\":\"%s\",\"seen\":0,\"wait_ms\":5000,\"messages\":[{\"type\":\"hello\",\"id\":\"%s\",", self.session,
         self.hello_id);
-    add(poll, "\"slots\":1,\"capabilities\":[],\"agent\":\"fleetlog-c/1\",");
+    add(poll, "\"slots\":1,\"capabilities\":[\"kind:work\"],\"agent\":\"fleetlog-c/1\",");
     add_holding(poll, true);
     add(poll, "}]}");
 }

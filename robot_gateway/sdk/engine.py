@@ -19,6 +19,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from commands.messages import (
+    CAPABILITIES_MAX,
     Ack,
     Assign,
     AttemptNotice,
@@ -38,6 +39,7 @@ from commands.messages import (
     decode_gateway_message,
     encode_robot_message,
 )
+from commands.requirements import kind_condition
 from robot_gateway.sdk.context import Answered
 from robot_gateway.sdk.endings import Ending
 from robot_gateway.sdk.errors import FleetlogError
@@ -70,6 +72,15 @@ class Config:
     cancel_grace_s: float | None
     agent: str
     handlers: dict[str, Handler] = field(default_factory=dict)
+
+    @property
+    def told(self) -> list[str]:
+        """The capabilities as told: with the kinds that have handlers, so that no other kind is assigned.
+
+        Where both do not fit together the kinds are left out, and what has no handler is rejected one by one.
+        """
+        told = list(dict.fromkeys([*self.capabilities, *map(kind_condition, self.handlers)]))
+        return told if len(told) <= CAPABILITIES_MAX else self.capabilities
 
 
 class Engine:
@@ -124,7 +135,7 @@ class Engine:
             hello = Hello(
                 id=self.outbox.new_id(),
                 slots=self.config.slots,
-                capabilities=self.config.capabilities,
+                capabilities=self.config.told,
                 holding=self.holdings.held(),
                 fault=self._fault,
                 agent=self.config.agent,
@@ -205,7 +216,8 @@ class Engine:
             if capabilities is not None:
                 self.config.capabilities = capabilities
             if self.epoch is not None:
-                update = Update(id=self.outbox.new_id(), slots=slots, capabilities=capabilities)
+                told = None if capabilities is None else self.config.told
+                update = Update(id=self.outbox.new_id(), slots=slots, capabilities=told)
                 self.outbox.add(self.outbox.message(update))
                 self._say_ready()
         self.waker.wake()

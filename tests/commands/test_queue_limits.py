@@ -53,9 +53,9 @@ def test_a_requirement_that_nobody_meets_is_said_once() -> None:
     world.robot("r1", capabilities=["gpu"], slots=2)
     for k in range(3):
         answer = world.submit(f"t{k}", requirement=["gpu", "arm"], slot_cost=2)
-        assert answer["unsatisfiable"] == ["arm", "gpu", "slots>=2"]
+        assert answer["unsatisfiable"] == ["arm", "gpu", "kind:weld", "slots>=2"]
     [said] = world.named("RequirementUnsatisfiable")
-    assert (said.requirement, said.slot_cost, said.waiting, said.first_task) == (["arm", "gpu"], 2, 1, "t0")
+    assert (said.requirement, said.slot_cost, said.waiting, said.first_task) == (["arm", "gpu", "kind:weld"], 2, 1, "t0")
     assert said.missing == ["arm"]
     assert "unsatisfiable" not in world.submit("fine", requirement=["gpu"])
     world.verb(i.ChangeTask, "t1", changed=TaskChanges(priority=4))
@@ -81,7 +81,7 @@ def test_one_waiting_task_that_changes_is_not_said_again() -> None:
     world.verb(i.ChangeTask, "t1", changed=TaskChanges(priority=4))
     assert len(world.named("RequirementUnsatisfiable")) == 1
     world.verb(i.ChangeTask, "t1", changed=TaskChanges(requirement=["leg"]))
-    assert [event.requirement for event in world.named("RequirementUnsatisfiable")] == [["arm"], ["leg"]]
+    assert [event.requirement for event in world.named("RequirementUnsatisfiable")] == [["arm", "kind:weld"], ["leg", "kind:weld"]]
     world.verify()
 
 
@@ -108,7 +108,7 @@ def test_missing_combination() -> None:
     world.robot("r1", capabilities=["gpu"])
     world.robot("r2", capabilities=["arm"], slots=4)
     world.submit("t1", requirement=["gpu", "arm"], slot_cost=2)
-    assert world.named("RequirementUnsatisfiable")[0].missing == ["arm", "gpu", "slots>=2"]
+    assert world.named("RequirementUnsatisfiable")[0].missing == ["arm", "gpu", "kind:weld", "slots>=2"]
 
 
 def test_an_update_of_a_robot_is_seen() -> None:
@@ -170,3 +170,15 @@ def test_a_wrong_submission_is_refused_and_the_next_is_taken(what: str) -> None:
     world.submit("next")
     assert world.at("next") == "ASSIGNED"
     world.verify()
+
+
+def test_a_robot_that_names_its_kinds_is_given_no_other() -> None:
+    """`kind:NAME` among the capabilities: only those kinds; a robot that names none takes every kind."""
+    world = World()
+    world.robot("welder", capabilities=["kind:weld"])
+    world.submit("t1", kind="paint")
+    world.submit("t2", kind="weld")
+    assert [(a.task, a.robot) for a in world.named("TaskAssigned")] == [("t2", "welder")]
+    assert world.named("RequirementUnsatisfiable")[0].missing == ["kind:paint"]
+    world.robot("any")
+    assert [(a.task, a.robot) for a in world.named("TaskAssigned")][1:] == [("t1", "any")]

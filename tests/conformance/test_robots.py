@@ -97,7 +97,7 @@ def test_hello_comes_first_and_says_what_the_robot_is(gateway: FakeGateway, robo
     session = gateway.session()
     assert (session.pool, session.robot) == ("default", "r1")
     assert session.hello["slots"] == 1
-    assert session.hello["capabilities"] == []
+    assert session.hello["capabilities"] == ["kind:work"]
     assert session.hello["holding"] == []
     assert session.hello["agent"]
     session.expect_nothing(0.3)  # nothing before welcome
