@@ -1,4 +1,4 @@
-"""The executable invariants (DESIGN section 5): a judge of stored events that shares no rule with what wrote them.
+"""The executable invariants: a judge of stored events that shares no rule with what wrote them.
 
 `Checker(pool).event(value, hash)` takes the events of one pool in order, as stored, and returns what is wrong with
 each. It holds a small model of its own: open tasks, robots, holds, pauses. Of the product's code it uses only the
@@ -127,7 +127,7 @@ class Checker:
             self._parts = (name, part + 1, parts)
 
 
-# ---- how ids follow from causes (FORMATS E) ----
+# ---- how ids follow from causes ----
 
 
 def _sequence_before(model: Model, event: Fields) -> tuple[str | int, ...]:

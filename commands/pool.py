@@ -285,7 +285,7 @@ _ID_PARTS: Final[dict[type[Event], Callable[[PoolState, Any], tuple[str | int, .
 
 
 def _event_id(state: PoolState, event: Event, cause: Cause, index: int) -> str:
-    """The UUIDv5 of the event's cause (FORMATS E, "Causes of ids").
+    """The UUIDv5 of the event's cause (docs/formats/events.md).
 
     A hello that was refused may come again and be taken, so the fault that refused it is not named by it.
     """

@@ -2,7 +2,7 @@
 
 A lane holds tasks of equal (requirement with slot cost, kind, limit key). It is a heap of free targets, each standing
 for its first task; a task without target stands for itself. Entries are never removed but known as stale by their
-generation. Keys (DESIGN section 4, "Order inside a pool"; smaller first):
+generation. Keys (docs/understand/order.md; smaller first):
 
     inside a target    (bucket(eligible_at, priority), deadline, sequence)
     between targets    (level of the first task, last_served, deadline, sequence)

@@ -30,9 +30,9 @@ no_such_route           404 -  See /docs for the paths of this version.
 no_such_pool            404 -  Create it with `fleetlog pool create NAME`, or correct the name.
 no_such_task            404 -  Check the id and the pool; ended tasks leave the tables after 30 days, the history stays.
 no_such_robot           404 -  Check the id and the pool; a robot exists from its first hello on.
-no_such_schedule        404 -  See `fleetlog schedule list`.
+no_such_schedule        404 -  Check the schedule's name and the pool.
 no_such_target          404 -  See `fleetlog targets`; a target exists while it has tasks.
-no_such_limit           404 -  See `fleetlog limit list`.
+no_such_limit           404 -  Check the limit's scope and name.
 no_such_bulk            404 -  Ask for a bulk id that this gateway gave you.
 method_not_allowed      405 -  See /docs for the methods of this path.
 id_conflict             409 -  This id belongs to a task with other content; choose a new id.

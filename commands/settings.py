@@ -11,7 +11,7 @@ FORMAT: Final = 1
 
 @dataclass(slots=True, kw_only=True)
 class PoolSettings:
-    """All settings of a pool with their defaults (FORMATS S)."""
+    """All settings of a pool with their defaults."""
 
     window_ms: int = 5_000
     lease_ms: int = 15_000

@@ -1,4 +1,4 @@
-"""Lease expiry as windowed aggregation of missing heartbeats (DESIGN section 4).
+"""Lease expiry as windowed aggregation of missing heartbeats (docs/understand/leases.md).
 
 A window is closed once its end has passed and all input before that end is applied, total silence or not. Missed in
 n windows in a row means the lease is over. Each step is an event with the outcomes that follow it; the caller records

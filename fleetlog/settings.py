@@ -74,12 +74,6 @@ class DiskSettings(Section):
     min_free_bytes: Bytes = 2**30
 
 
-class AlarmSettings(Section):
-    """A command that is run for each alarm with JSON on its standard input, at most once a minute, alarm and pool."""
-
-    command: str | None = None
-
-
 class LogsSettings(Section):
     """What a process writes to standard error."""
 
@@ -95,7 +89,6 @@ class Settings(Section):
     processor: ProcessorSettings = ProcessorSettings()
     projector: ProjectorSettings = ProjectorSettings()
     disk: DiskSettings = DiskSettings()
-    alarm: AlarmSettings = AlarmSettings()
     logs: LogsSettings = LogsSettings()
     pool: dict[str, Any] = {}
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
 from pydantic_core import to_json
 
 from commands.inputs import CommandBase, encode_command
@@ -21,7 +20,7 @@ from projections.queries import Tables
 from robot_gateway.access import Access
 from robot_gateway.following import OutcomeFollower
 from robot_gateway.heartbeats import HeartbeatGather
-from robot_gateway.metrics import GatewayMetrics
+from robot_gateway.metrics import GatewayMetrics, Registry
 from robot_gateway.pending import BUSY_RETRY_MS, Answer, Asker, Collected, Pending, Waiting, into_future
 from robot_gateway.polling import Polling
 from robot_gateway.reads import Reads
@@ -65,7 +64,7 @@ class Gateway:
         name: str,
         *,
         after_wait_s: float = 5.0,
-        registry: CollectorRegistry | None = None,
+        registry: Registry | None = None,
         submissions_stopped: Part = lambda: None,
     ) -> None:
         """Raises CannotServe, TokenFileUnusable."""
@@ -74,7 +73,7 @@ class Gateway:
             raise CannotServe(" ".join(problems))
         self.log, self.settings, self.name = log, settings, name
         self.access = Access(settings)
-        self.metrics = GatewayMetrics(registry or CollectorRegistry())
+        self.metrics = GatewayMetrics(registry or Registry())
         self.reads = Reads(tables, log, after_wait_s)
         self.hub = EventHub(log)
         self.polling = Polling(self)

@@ -7,10 +7,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 REQUEST_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0)
 
 
+Registry = CollectorRegistry
+"""Where the metrics of a process are gathered."""
+
+
 class GatewayMetrics:
     """The gateway's own figures, in `registry` beside those of other parts of the process."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self.commands = Counter("fleetlog_gateway_commands", "Commands sent to owners", registry=registry)
         self.reports = Counter("fleetlog_gateway_reports", "Robot messages sent to the log", registry=registry)

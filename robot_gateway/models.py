@@ -233,7 +233,7 @@ class PauseIn(ReasonIn):
 
 
 class PoolIn(ReasonIn):
-    """A pool to create; settings as FORMATS S names them (durations in seconds)."""
+    """A pool to create; settings by their names outside (durations in seconds)."""
 
     pool: Name
     settings: dict[str, Any] = {}

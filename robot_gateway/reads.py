@@ -120,6 +120,8 @@ class Reads:
         wanted = parse_position(text)
         if wanted is None or wanted.log[:8] != self._log.log_id[:8]:
             raise refuse("unknown_position", "this position is not one of this log", "/Last-Event-ID")
+        if wanted.sequences:
+            await self.reach(text)
         return await self.run(self._offsets_of, wanted, partitions)
 
     def _offsets_of(self, wanted: Position, partitions: list[int]) -> dict[int, int]:

@@ -137,7 +137,7 @@ class PartitionOwner:
         self._phase("stopped", why)
 
     def _take_over(self) -> None:
-        """Fence, read positions, fold to the end, say so in the log, begin (DESIGN section 2)."""
+        """Fence, read positions, fold to the end, say so in the log, begin."""
         self._phase("taking_over")
         self._lives += 1
         self._clock.forget()

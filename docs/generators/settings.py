@@ -67,7 +67,6 @@ PROCESS: Final = {
     "projector.ended_days": "days that ended tasks stay in the tables; the log keeps them",
     "projector.after_wait_s": "how long `?after=` waits",
     "disk.min_free_bytes": "below it submissions are refused, reports are still taken",
-    "alarm.command": "run for each alarm with JSON on its standard input, at most once a minute, alarm and pool",
     "logs.level": "what a process writes to standard error",
     "logs.format": "",
 }

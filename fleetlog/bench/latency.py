@@ -11,9 +11,8 @@ import time
 import uuid
 from typing import Any, Final
 
-from websockets.asyncio.client import ClientConnection, connect
-
 from fleetlog.bench.product import Product
+from robot_gateway.sdk.bare import Connection, connected
 
 RATE_PER_S: Final = 50
 SLOTS: Final = 64
@@ -30,8 +29,8 @@ async def _measure(url: str, seconds: float) -> dict[str, Any]:
     robot = _Robot(sent)
     address = f"{url}/v1/pools/{POOL}/robots/bench/session"
     async with (
-        connect(address, subprotocols=["fleetlog.robot.v1"], compression=None) as session,  # type: ignore[list-item]
-        connect(f"{url}/v1/submit", subprotocols=["fleetlog.submit.v1"], compression=None) as submit,  # type: ignore[list-item]
+        connected(address, "fleetlog.robot.v1") as session,
+        connected(f"{url}/v1/submit", "fleetlog.submit.v1") as submit,
     ):
         await robot.begin(session)
         working = asyncio.create_task(robot.work(session))
@@ -58,7 +57,7 @@ async def _measure(url: str, seconds: float) -> dict[str, Any]:
     }
 
 
-async def _drain(submit: ClientConnection) -> None:
+async def _drain(submit: Connection) -> None:
     async for _ in submit:
         pass
 
@@ -86,7 +85,7 @@ class _Robot:
             message |= {"epoch": self._epoch, "seq": self._seq}
         return message
 
-    async def begin(self, session: ClientConnection) -> None:
+    async def begin(self, session: Connection) -> None:
         """hello, welcome, ready."""
         await session.send(json.dumps(self._message("hello", slots=SLOTS, capabilities=[], holding=[])))
         welcome = json.loads(await session.recv())
@@ -95,7 +94,7 @@ class _Robot:
         await session.send(json.dumps(self._message("ready", n=SLOTS)))
         await session.recv()
 
-    async def work(self, session: ClientConnection) -> None:
+    async def work(self, session: Connection) -> None:
         """Takes what comes, and beats."""
         beating = asyncio.create_task(self._beat(session))
         try:
@@ -104,7 +103,7 @@ class _Robot:
         finally:
             beating.cancel()
 
-    async def _take(self, session: ClientConnection, message: dict[str, Any], at: float) -> None:
+    async def _take(self, session: Connection, message: dict[str, Any], at: float) -> None:
         if message["type"] == "assign":
             task, attempt = message["task"], message["attempt"]
             self.assigned_ms.append(1000 * (at - self._sent[task]))
@@ -115,7 +114,7 @@ class _Robot:
             self.started_ms.append(1000 * (at - self._sent[started[0]]))
             await session.send(json.dumps(self._message("complete", task=started[0], attempt=started[1])))
 
-    async def _beat(self, session: ClientConnection) -> None:
+    async def _beat(self, session: Connection) -> None:
         while True:
             await asyncio.sleep(self._beat_s)
             await session.send(json.dumps(self._message("heartbeat", holding=[])))

@@ -1,1 +1,1 @@
-"""The HTTP paths of FORMATS H, by what they are about."""
+"""The HTTP paths, by what they are about."""

@@ -190,7 +190,7 @@ def triples(world: World) -> set[tuple[str | None, str, str]]:
 
 
 def test_every_allowed_transition_has_a_scenario() -> None:
-    """The table of scenarios is the table of FORMATS, no more and no less."""
+    """The table of scenarios is the table of the vocabulary, no more and no less."""
     assert set(SCENARIOS) == TRANSITIONS
 
 

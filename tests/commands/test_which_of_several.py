@@ -1,4 +1,4 @@
-"""Where an attempt that ends could lead to several states: the order of precedence of FORMATS E, row by row."""
+"""Where an attempt that ends could lead to several states: the order of precedence, row by row."""
 
 import pytest
 

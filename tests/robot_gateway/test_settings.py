@@ -17,7 +17,7 @@ def test_the_defaults_are_possible() -> None:
     assert problems() == []
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:8780", "[::]:8780", "gateway.example:80", "192.168.1.5:1"])
+@pytest.mark.parametrize("listen", ["0.0.0.0:8780", "[::]:8780", "gateway.example:80", "192.0.2.5:1"])
 def test_beyond_loopback_needs_tokens(listen: str) -> None:
     """Without tokens everybody who reaches the gateway may do everything."""
     (problem,) = problems(listen=listen)

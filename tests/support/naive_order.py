@@ -1,4 +1,4 @@
-"""The order inside a pool as DESIGN says it, by looking at everything: slow, and without any structure to get wrong."""
+"""The order inside a pool as `docs/understand/order.md` says it, by looking at everything: slow, and without any structure to get wrong."""
 
 from typing import Any
 
