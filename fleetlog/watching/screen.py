@@ -36,9 +36,12 @@ EVENTS_MIN: Final = 4
 
 def draw(picture: Picture, height: int, address: str = "", above: Sequence[RenderableType] = ()) -> RenderableType:
     """The view, as high as the terminal at most."""
-    room = max(height - FRAME_LINES - sum(1 for _ in above), EVENTS_MIN + 2)
+    room = max(height - FRAME_LINES - len(above) - (picture.trouble is not None), EVENTS_MIN + 2)
     rows = _robot_rows(picture)
-    shown = rows[: max(room - EVENTS_MIN, 2)]
+    shown = rows
+    if len(rows) > room - EVENTS_MIN:
+        shown = rows[: max(room - EVENTS_MIN - 1, 1)]
+        room -= 1  # for the line that counts the others
     events = picture.events[-max(room - len(shown), EVENTS_MIN) :]
     return Group(*above, _figures(picture, address), _robots(shown, len(rows) - len(shown)), _events(events))
 
