@@ -17,7 +17,6 @@ SUBJECTS: Final = {
     "log": "The log itself.",
     "clock": "The clock that the log goes by.",
     "audit": "What the log proves.",
-    "conformance": "Does a robot or a gateway keep the protocol?",
     "bench": "How fast is it here?",
 }
 """Verbs of two words, by their first."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from fleetlog.choosing import NeededReason
 from fleetlog.output import duration
 from fleetlog.problems import Problem, wrong_usage
 from fleetlog.telling import kind_of, subject, tell
@@ -304,3 +305,22 @@ def clock_show(call: Call) -> None:
             call.out.text(f"partition {row['partition']}: {duration(abs(row['ahead_s']))} {way} the clock, {trust}")
         return
     call.out.rows(rows, ("partition", "pool", "at", "ahead_s", "trusted"))
+
+
+@verb(
+    "clock accept",
+    LOG,
+    Uses.GATEWAY,
+    (
+        "fleetlog clock accept --reason 'time service was off'",
+        "fleetlog clock accept --reason 'moved to UTC' --json",
+    ),
+)
+def clock_accept(call: Call, reason: NeededReason) -> None:
+    """Follow a step of the wall clock that is too large to be followed by itself.
+
+    Leases and deadlines do not end by the step: windows count anew after it.
+    """
+    answer = call.gateway.post("/v1/clock/accept", {"reason": reason})
+    partitions = [str(one["partition"]) for one in answer["partitions"]]
+    call.out.say(answer, f"the clock is followed again in partitions {', '.join(partitions)}")

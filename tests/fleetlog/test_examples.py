@@ -40,7 +40,7 @@ BEFORE = {
     "pool set": ["pool create default"],
 }
 """What somebody did before the example makes sense."""
-REFUSED = {"unfreeze": "not_frozen"}
+REFUSED = {"unfreeze": "not_frozen", "clock accept": "clock_trusted"}
 """Verbs whose effect no healthy pool can show: their examples are refused with this word."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,38 @@ def test_the_clock_is_shown_and_trusted(cli: CommandLine) -> None:
 
     assert rows
     assert all(row["trusted"] and abs(row["ahead_s"]) < 60 for row in rows)
+
+
+def test_a_step_of_the_clock_is_accepted(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trusted clock is refused; one that jumped by an hour is followed at an operator's word, an event."""
+    clock = SteppingClock()
+    monkeypatch.setattr("streams.pool_clock.time", clock)
+    with Fleet(tmp_path / "data") as fleet:
+        ask = ("--gateway", fleet.url)
+        assert cli("submit", "k", *ask).code == 0
+        trusted = cli("clock", "accept", "--reason", "no need", *ask)
+        clock.ahead_s = 3600
+        assert cli("submit", "k", *ask).code == 0
+        accepted = objects(cli("clock", "accept", "--reason", "moved", "--json", *ask))[0]
+        told = objects(cli("events", "--types", "ClockAccepted", "--where", "pool=default", "--json", *ask))
+
+    assert (trusted.code, "[clock_trusted]" in trusted.err) == (1, True)
+    assert accepted["partitions"]
+    assert [(event["reason"], event["actor"]) for event in told] == [("moved", "local")]
+    assert abs(told[0]["to_at"] - told[0]["from_at"] - 3_600_000) < 60_000
+
+
+class SteppingClock:
+    """The module `time` as the owners see it, with a wall clock that can be ahead."""
+
+    ahead_s = 0
+
+    def time_ns(self) -> int:
+        """The wall clock."""
+        return time.time_ns() + self.ahead_s * 1_000_000_000
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
 
 
 def test_a_pool_of_a_partition_needs_that_partition() -> None:
