@@ -36,12 +36,13 @@ HEADER_FRAME_BYTES: Final = 10
 
 COMMON: Final[dict[str, Any]] = {
     "socket.keepalive.enable": True,
-    # A first question waits half a second whenever it is asked before the one connection needed is there.
-    "enable.sparse.connections": False,
     # After a restart of the broker all flows again within a second, not within librdkafka's ten.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
     "log.connection.close": False,
+    # When no broker answers, librdkafka would forget them all and begin at the bootstrap again; questions to a
+    # coordinator that it then still remembers hang for ever (librdkafka issues 5456 and 5511).
+    "metadata.recovery.strategy": "none",
     "enable.metrics.push": False,
 }
 PRODUCER: Final[dict[str, Any]] = {
@@ -222,6 +223,7 @@ PASSING: Final = frozenset(
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
+        KafkaError._NOENT,
         KafkaError._DESTROY,
         KafkaError._PURGE_QUEUE,
         KafkaError._PURGE_INFLIGHT,
@@ -237,6 +239,14 @@ PASSING: Final = frozenset(
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
 

@@ -6,7 +6,9 @@ next owner's `init_transactions` aborts it. A crash after it leaves the whole ba
 twice: a delayed commit arrives later).
 """
 
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
@@ -31,8 +33,10 @@ INPUTS: Final = (Topic.REPORTS, Topic.COMMANDS)
 CALL_S: Final = 2.0
 """How long one call waits before it is made again; a lost partition is noticed in between."""
 FIRST_TRY_S: Final = 0.125
+CONNECTING_S: Final = 0.06
 TAKE_OVER_S: Final = 20.0
 SEND_AGAIN_S: Final = 0.1
+OFFSETS_S: Final = 5.0
 
 
 class Verdict(Enum):
@@ -141,10 +145,12 @@ class Transactions:
         wait_s = FIRST_TRY_S
         while True:
             self._standing.require_ours()
-            # While the former owner's transaction is being aborted librdkafka sleeps for half a second before it asks
-            # again; a new object asks at once.
+            # librdkafka sleeps for half a second where it is not connected yet, hence the question and the pause, and
+            # while the former owner's transaction is being aborted: there a new object asks again sooner.
             producer = self._clients.transactional(f"owner-{self._partition}")
             try:
+                producer.list_topics(self._clients.topic(Topic.EVENTS), wait_s)
+                self._standing.pause(CONNECTING_S)
                 producer.init_transactions(wait_s)
             except KafkaException as failed:
                 error = error_of(failed)
@@ -218,7 +224,9 @@ class Transactions:
                 self._clients.at(topic, self._partition, position)
                 for topic, position in zip(INPUTS, batch.positions, strict=True)
             ]
-            producer.send_offsets_to_transaction(at, metadata, ANSWER_S)
+            if not _in_time(lambda: producer.send_offsets_to_transaction(at, metadata, OFFSETS_S), OFFSETS_S):
+                # The call is left behind with its producer: librdkafka may hang in it for ever (issue 5456).
+                return self._resolve(batch)
         except BufferError:
             return self._give_up(batch, Verdict.TOO_LARGE, KafkaError(KafkaError._QUEUE_FULL), assignments)
         except KafkaException as failed:
@@ -339,6 +347,26 @@ class Transactions:
         at = self._clients.at(topic, self._partition, start)
         messages = [message for some in scan(self._clients, at, end) for message in some]
         return [record_of(topic, message) for message in messages]
+
+
+def _in_time(call: Callable[[], None], seconds: float) -> bool:
+    """Whether `call` ended within the time; what it raised is raised here. Otherwise its thread goes on alone."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as failed:
+            raised.append(failed)
+
+    thread = threading.Thread(target=run, name="kafka call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        return False
+    if raised:
+        raise raised[0]
+    return True
 
 
 def _noting(offsets: list[int]) -> Any:

@@ -13,15 +13,20 @@ from streams.port import Topic
 NOTHING_COMMITTED: Final = -1
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 MOMENT_S: Final = 5.0
+COORDINATOR_S: Final = 3.0
 IN_A_MOMENT: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
+        KafkaError._TIMED_OUT,
     }
 )
 """Said for a moment after a topic was made, when a leader moves, while a commit ends; librdkafka does not ask again."""
@@ -61,31 +66,39 @@ class Offsets:
         asked = [ConsumerGroupTopicPartitions(self._clients.owners, at)]
 
         def ask() -> list[int]:
-            answers = self._admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=ANSWER_S)
+            # A new client: one that met a lost connection may wait for its coordinator for ever (issue 5511).
+            admin = self._clients.admin()
+            answers = admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=COORDINATOR_S)
             found = {answer.topic: answer for answer in answers[self._clients.owners].result().topic_partitions}
             for answer in found.values():
                 if answer.error is not None:
                     raise KafkaException(answer.error)
             return [max(found[one.topic].offset, NOTHING_COMMITTED) for one in at]
 
-        return _patiently(ask, f"reading the input positions of partition {partition}")
+        return self._patiently(ask, f"reading the input positions of partition {partition}")
 
     def _listed(self, at: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel) -> int:
         def ask() -> int:
-            answers = self._admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=ANSWER_S)
-            return int(answers[at].result().offset)
+            admin = self._admin
+            answers = admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=ANSWER_S)
+            offset = int(answers[at].result().offset)
+            if offset < 0:
+                # This is how librdkafka says that the partition has no leader now.
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return offset
 
-        return _patiently(ask, f"asking for an offset of {at.topic} {at.partition}")
+        return self._patiently(ask, f"asking for an offset of {at.topic} {at.partition}")
 
-
-def _patiently(ask: Callable[[], Answer], doing: str) -> Answer:
-    """The answer, asked for again where the broker says that it will have one in a moment."""
-    give_up = time.monotonic() + MOMENT_S
-    while True:
-        try:
-            return ask()
-        except KafkaException as failed:
-            error = error_of(failed)
-            if error.code() not in IN_A_MOMENT or time.monotonic() > give_up:
-                raise fault(error, doing) from None
-        time.sleep(0.05)
+    def _patiently(self, ask: Callable[[], Answer], doing: str) -> Answer:
+        """The answer, asked for again where the broker says that it will have one in a moment."""
+        give_up = time.monotonic() + MOMENT_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as failed:
+                error = error_of(failed)
+                if error.code() not in IN_A_MOMENT or time.monotonic() > give_up:
+                    raise fault(error, doing) from None
+            time.sleep(0.05)
+            # The client believes what it knew of leaders before; a new one asks.
+            self._admin = self._clients.admin()

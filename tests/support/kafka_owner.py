@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import sys
 import threading
@@ -93,6 +94,7 @@ def last_number(log: LogReader, partition: int, taken: TakenOver) -> int:
 
 def main(bootstrap: str, prefix: str, name: str) -> None:
     """Owns until it is killed."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     log = KafkaLog(bootstrap, prefix)
 
     def taken(seat: Seat) -> None:
