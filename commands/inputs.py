@@ -4,8 +4,9 @@
 Durations are milliseconds, instants milliseconds since 1970 UTC.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, TypeAdapter
 
@@ -404,9 +405,14 @@ _REPORT: Final[TypeAdapter[Report | Heartbeats]] = TypeAdapter(
 )
 
 
+_ENCODERS: Final[dict[type, Callable[..., bytes]]] = {
+    cls: TypeAdapter(cls).serializer.to_json for cls in get_args(get_args(Command)[0])
+}
+
+
 def encode_command(command: Any) -> bytes:
     """The value of a record on `commands`."""
-    return _COMMAND.dump_json(command, exclude_none=True, by_alias=True)
+    return _ENCODERS[type(command)](command, exclude_none=True, by_alias=True)
 
 
 def decode_command(value: bytes) -> Any:

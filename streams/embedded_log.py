@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final, TypeVar
@@ -48,7 +48,6 @@ TRIMMED_AT: Final = 24
 """Records are taken away when the oldest is over its time by the 24th part of it, not one by one."""
 
 Found = TypeVar("Found")
-_partition_of = lru_cache(maxsize=100_000)(partition_of)
 
 
 class EmbeddedLog(EmbeddedReading):
@@ -134,7 +133,7 @@ class EmbeddedLog(EmbeddedReading):
     def append(self, topic: Topic, pool: str, value: bytes, headers: Headers, done: Appended) -> None:
         """As in `Log`; `done` is called by the writing thread and must not block."""
         size = check_size(pool, value, headers)
-        track = self.tracks[topic][_partition_of(pool, self.partitions)]
+        track = self.tracks[topic][partition_of(pool, self.partitions)]
         self._writer.append(track, pool, value, headers, done, size)
 
     def own(self, name: str, taken: Callable[[Seat], None], lost: Callable[[Seat], None]) -> LocalOwnership:

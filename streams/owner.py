@@ -244,9 +244,9 @@ class PartitionOwner:
             self._accept_clock(asked, nows)
 
     def _belongs(self, key: str) -> bool:
-        if not is_name(key) and key != _reserved(self._seat.partition):
+        if partition_of(key, self._log.partitions) != self._seat.partition:
             return False
-        return partition_of(key, self._log.partitions) == self._seat.partition
+        return key in self._pools or is_name(key) or key == _reserved(self._seat.partition)
 
     def _pool(self, name: str, nows: dict[str, int]) -> Pool:
         pool = self._pools.get(name)

@@ -7,6 +7,7 @@ only grow and may have gaps; never compute with them. Instants are milliseconds 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Protocol
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -235,6 +236,7 @@ class Log(LogReader, Protocol):
         """Keeps a snapshot beside the last good one; written completely or never found. Raises LogFault."""
 
 
+@lru_cache(maxsize=65_536)
 def partition_of(pool: str, partitions: int) -> int:
     """The partition of a pool: murmur2 of its UTF-8 bytes, as Kafka's Java clients compute it.
 
