@@ -194,10 +194,14 @@ def _submit_one(call: Call, task: dict[str, Any], command: uuid.UUID, wait: bool
 
 def _lacking(answer: Item) -> str:
     """What is said where no registered robot can do the task."""
-    wanted = [condition for condition in answer.get("unsatisfiable", ()) if condition != "slots>=1"]
-    if wanted:
-        return f"No registered robot has {', '.join(wanted)} yet; the task waits for one."
-    return "No robot is registered in this pool yet; the task waits for one." if "unsatisfiable" in answer else ""
+    if "unsatisfiable" not in answer:
+        return ""
+    conditions = [condition for condition in answer["unsatisfiable"] if condition != "slots>=1"]
+    kinds = [condition.removeprefix("kind:") for condition in conditions if condition.startswith("kind:")]
+    wanted = [condition for condition in conditions if not condition.startswith("kind:")]
+    does = f" does {', '.join(kinds)}" if kinds else ""
+    has = f"{' and' if does else ''} has {', '.join(wanted)}" if wanted else ""
+    return f"No registered robot{does}{has or ('' if does else ' is free for this')} yet; the task waits for one."
 
 
 def _submit_lines(
