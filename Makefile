@@ -3,6 +3,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# How many test processes run side by side.
+TESTERS ?= 3
 STAMP := $(VENV)/.installed
 CODE := commands streams projections robot_gateway fleetlog tests \
 	$(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py docs/*.py))))
@@ -28,7 +30,8 @@ run: $(STAMP)  ## the main job before your eyes on a fresh data folder, then go 
 	@$(BIN)/fleetlog demo --data "$$(mktemp -d)/fleetlog-data" --serve
 
 test: $(STAMP)  ## every test, a genuine Apache Kafka included
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m tests.support.kafka_home
+	@$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, import rules
 	$(BIN)/ruff format --check .

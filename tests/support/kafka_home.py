@@ -161,3 +161,17 @@ def _docker_or_sentence() -> InDocker:
 def _last_line(text: str) -> str:
     errors = [line for line in text.splitlines() if line.startswith("[ERROR]")] or text.splitlines() or [""]
     return errors[0 if errors[0].startswith("[ERROR]") else -1].strip()
+
+
+def main() -> int:
+    """Gets Kafka ready to run before many test processes ask for it at once."""
+    try:
+        runtime()
+    except CannotRunKafka as fault:
+        print(fault)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
