@@ -182,8 +182,9 @@ class Model:
         why = robot.why_not()
         if why is not None or robot.epoch != event["epoch"]:
             self.say("not able", f"robot {name} is {why or 'in another session'}")
-        if not meets(task.requirement, robot.abilities):
-            self.say("requirement", f"robot {name} does not meet {', '.join(task.requirement)}")
+        needed = (*task.requirement, f"kind:{task.kind}")
+        if not meets(needed, robot.abilities):
+            self.say("requirement", f"robot {name} does not meet {', '.join(needed)}")
         if robot.used + task.slot_cost > min(robot.slots, robot.ready):
             text = (
                 f"has {robot.used} of {robot.slots} slots in use, {robot.ready} ready; {task.slot_cost} more do not fit"

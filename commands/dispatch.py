@@ -1,7 +1,8 @@
 """The dispatcher: which waiting task goes to which robot next, as a function of pool state and instant.
 
-The next task is the best top among the lanes that have an able robot with room (docs/understand/order.md); the robot is chosen by most preferred conditions met, the one that ran the task before, fewest capabilities
-beyond the requirement, least loaded share of slots, longest without an assignment, id.
+The next task is the best top among the lanes that have an able robot with room (the keys stand in `commands/queue.py`,
+the order in docs/understand/order.md); the robot is chosen by most preferred conditions met, the one that ran the task
+before, fewest capabilities beyond the requirement, least loaded share of slots, longest without an assignment, id.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The order inside a pool as `docs/understand/order.md` says it, by looking at everything: slow, and without any structure to get wrong."""
+"""The order inside a pool by looking at everything: slow, and without any structure to get wrong."""
 
 from typing import Any
 
@@ -23,7 +23,8 @@ def deadline(task: Task) -> int:
 def able(state: PoolState, task: Task) -> list[Robot]:
     """Registered robots that meet the requirement and the cost."""
     terms = task.terms
-    return [r for r in state.robots.values() if r.slots >= terms.slot_cost and meets(terms.requirement, r.abilities)]
+    needed = (*terms.requirement, f"kind:{terms.kind}")
+    return [r for r in state.robots.values() if r.slots >= terms.slot_cost and meets(needed, r.abilities)]
 
 
 def first_of(state: PoolState, tasks: list[Task], now: int) -> Task | None:

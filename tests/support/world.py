@@ -5,7 +5,7 @@ event goes through the checker of invariants, and `verify` holds the log against
 stored bytes, and restored from a snapshot. Seconds are of the virtual clock; nothing here waits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from commands import events as e
 from commands import inputs as i
 from commands import messages as m
 from commands.checker import Checker, Finding
-from commands.decide import Context
+from commands.decide import Context, Draft
 from commands.events import Event
 from commands.evolve import apply_stored, new_pool
 from commands.pool import SYSTEM_ACTOR, Cause, Pool, Written, WrittenEvent
@@ -166,6 +166,7 @@ class World:
     now: int = START_AT
     settled_lag_ms: int = 0
     dispatching: bool = True
+    listener: Callable[[Draft], None] | None = None
 
     def __post_init__(self) -> None:
         self.written = Written()
@@ -306,10 +307,12 @@ class World:
         for outcome in outcomes:
             self._deliver(outcome.draft)
 
-    def _deliver(self, draft: Any) -> None:
+    def _deliver(self, draft: Draft) -> None:
         of = draft.of or draft.message.get("of")
         if of is not None:
             self.answers[of] = draft.message
+        if self.listener is not None:
+            self.listener(draft)
         robot = self.robots.get(draft.robot or "")
         if robot is not None and draft.to == robot.gateway:
             robot.hear(draft.message, draft.epoch)
@@ -325,9 +328,9 @@ class World:
         """Another process decides: it knows the log alone, and says so."""
         self.wait_without_owner(gap_s)
         self.pool = Pool(self.folded(), self.written, self.now)
-        self.note(
-            e.OwnershipTaken(reason="hand_over", owner="test", partition=0, software="1", gap_ms=round(gap_s * 1000))
-        )
+        gap_ms = round(gap_s * 1000)
+        if self.state.exists:
+            self.note(e.OwnershipTaken(reason="hand_over", owner="test", partition=0, software="1", gap_ms=gap_ms))
 
     def wait_without_owner(self, seconds: float) -> None:
         """The clock goes on and nobody decides."""
