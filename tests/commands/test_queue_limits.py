@@ -63,7 +63,7 @@ def test_a_requirement_that_nobody_meets_is_said_once() -> None:
     assert len(world.named("RequirementUnsatisfiable")) == 1
     arm = world.robot("r2", capabilities=["gpu", "arm"], slots=2)
     [met] = world.named("RequirementSatisfiable")
-    assert (met.requirement, met.slot_cost, met.waiting, met.robot) == (["arm", "gpu"], 2, 3, "r2")
+    assert (met.requirement, met.slot_cost, met.waiting, met.robot) == (["arm", "gpu", "kind:weld"], 2, 3, "r2")
     arm.accept(arm.assigned()[0])
     world.do(i.DrainRobot, i.RobotVerb(robot="r2"))
     arm.complete(arm.assigned()[0])
