@@ -136,7 +136,7 @@ def test_waiting_says_why_and_gives_the_result(cli: CommandLine, world: World, f
     helper.join()
 
     assert (done.code, json.loads(done.out)) == (0, {"weight": 3})
-    assert "No registered robot has nobody yet" in done.err
+    assert "No registered robot does k and has nobody yet" in done.err
     assert "t1 completed by nobody" in done.err
     assert json.loads(cli("result", "order-17").out) == {"weight": 3}
 
