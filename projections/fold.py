@@ -107,15 +107,14 @@ class Fold:
 def _about_task(cards: HotCards, pool: HotPool, rule: task_cards.TaskRule, event: Stored) -> None:
     """An event with a task of its own: the task, its bodies, and whoever holds it."""
     task, name = event["task"], event["type"]
-    card = cards.task(pool, task)
-    before = None if card is not None and cards.is_gone(card, event["occurred_at"]) else card
+    before = cards.task(pool, task)
     after = pool.cards[task] = rule(before, event)
     _told(pool, task, event)
     if after is None:
         return
     keep = _BODIES.get(name)
     if keep is not None:
-        keep(pool, card, after, event)
+        keep(pool, before, after, event)
     was = before["robot"] if before is not None and before["state"] in HELD_STATES else None
     now = after["robot"] if after["state"] in HELD_STATES else None
     holds = before is not None and before.get("holds") is not after.get("holds")

@@ -127,11 +127,6 @@ class HotCards:
         for (pool, name), content in zip(wanted, contents, strict=True):
             self._pools[pool].cards[name] = None if content is None else load(content)
 
-    def is_gone(self, card: TaskCard, now: int) -> bool:
-        """Whether the days of an ended task are over at `now`: for the tables it is as if it never was."""
-        ended_at = leaves_at(card)
-        return ended_at is not None and ended_at + self._ended_ms <= now
-
     def entity(self, entity: Entity, pool: str, name: str = "") -> Any:
         """Any other card, or None."""
         key = (entity, pool, name)

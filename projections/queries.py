@@ -356,8 +356,8 @@ class Tables:
         record = self._log.read_at(Topic.EVENTS, partition, offset)
         if record is None or record.key != pool:
             raise StoreCorrupt(
-                f"The projections expect an event of pool {pool} at offset {offset} of partition {partition}, the log "
-                "has none: is it another log? The projector builds the tables anew when it is started."
+                f"The projections expect an event of pool {pool} at offset {offset} of partition {partition}, and "
+                "the log has none there: is it another log? A projector that is started on it builds the tables anew."
             )
         return record
 

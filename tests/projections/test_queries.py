@@ -1,5 +1,6 @@
 """Lists, counts, cursors, positions and histories, asked through a reader."""
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,9 +49,9 @@ def many(tmp_path: Path) -> Iterator[World]:
     write_lives(world.log, seed=2, tasks=250, pools=(POOL, "hall-b"))
     for number in range(30):
         pool = ("hall-b", POOL)[number % 2]
-        world.log.write(
-            pool, submitted(f"w{number:02d}", kind=("weld", "paint")[number % 3 == 0], priority=number % 10)
-        )
+        kind = "paint" if number % 3 == 0 else "weld"
+        # All at the same instant: the order of tasks goes on by pool and sequence.
+        world.log.write(pool, submitted(f"w{number:02d}", kind=kind, priority=number % 10), after_ms=0)
     for number in range(6):
         for event in dead(f"d{number}", labels={"line": str(number % 2)}):
             world.log.write(POOL, event)
@@ -339,9 +340,13 @@ def test_an_event_that_the_log_does_not_have_is_said(world: World) -> None:
     """The tables point to an offset where the log has another pool's event: a sentence, not that event."""
     world.write(submitted("t1"))
     for rows in world.log.rows.values():
-        rows.clear()
+        rows[:] = [dataclasses.replace(row, key="hall-x") for row in rows]
     with pytest.raises(StoreCorrupt, match="expect an event of pool hall-a at offset 3"):
         world.tables.history(POOL, "t1")
+    for rows in world.log.rows.values():
+        rows.clear()
+    with pytest.raises(StoreCorrupt, match="the log has none"):
+        world.tables.event(POOL, 4)
 
 
 def test_pools_have_their_settings_and_what_is_wrong(world: World) -> None:

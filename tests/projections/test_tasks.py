@@ -2,6 +2,8 @@
 
 from commands import events as e
 from projections.cards import CHECKPOINTS_KEPT
+from projections.rows import FIRST_KEY, Table
+from projections.store import Folder, open_reader
 from tests.projections.world import POOL, World
 from tests.support.stored_events import START_AT, assigned, completed, expired, failed, hello, leased, submitted
 
@@ -133,6 +135,10 @@ def test_the_newest_checkpoints_stay_readable(world: World) -> None:
     kept = world.tables.checkpoints(POOL, "t1").value
     assert [one["number"] for one in kept] == list(range(3, CHECKPOINTS_KEPT + 3))
     assert kept[-1]["checkpoint"] == {"json": {"offset": CHECKPOINTS_KEPT + 2}}
+    store = open_reader(Folder(world.folder))
+    bodies = list(store.scan(Table.BODIES, FIRST_KEY, b"\xff"))
+    store.close()
+    assert len(bodies) == CHECKPOINTS_KEPT + 1  # and the payload
 
 
 def test_a_late_report_marks_the_task(world: World) -> None:
