@@ -129,6 +129,9 @@ class Robot:
             watcher.start()
             asked.wait()
             self.stop(grace_s)
+        except SystemExit:
+            self._let_go(wait_s=0)
+            raise
         finally:
             self._let_go()
             restore()
@@ -207,14 +210,14 @@ class Robot:
             raise RuntimeError("this robot has not been started")
         return self._engine
 
-    def _let_go(self) -> None:
-        """End all work, the threads of the SDK and the processes."""
+    def _let_go(self, wait_s: float = 5.0) -> None:
+        """End all work, the threads of the SDK (waiting for each so long) and the processes."""
         engine, self._engine = self._engine, None
         if engine is None:
             return
         engine.finish(None)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(wait_s)
         engine.close()
 
 
