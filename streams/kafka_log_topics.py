@@ -22,6 +22,8 @@ from streams.kafka_log_offsets import Offsets
 from streams.port import RECORD_BYTES_MAX, LogMisconfigured, LogUnavailable, Topic
 
 LOG_KEY: Final = "_log"
+FIRST_ANSWER_S: Final = 5.0
+"""How long the very first question waits: where nobody listens, people want to know."""
 HOUR_MS: Final = 3_600_000
 REQUIRED: Final[dict[str, str]] = {
     "message.timestamp.type": "LogAppendTime",
@@ -75,7 +77,7 @@ def expected_settings(topic: str, replicas: int) -> dict[str, str]:
 def find_topics(clients: Clients, admin: AdminClient) -> Found:
     """What is there now. Raises LogUnavailable."""
     try:
-        metadata = admin.list_topics(timeout=ANSWER_S)
+        metadata = admin.list_topics(timeout=FIRST_ANSWER_S)
     except KafkaException as failed:
         if error_of(failed).code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
             raise LogUnavailable(

@@ -1,0 +1,305 @@
+"""The log's topics: made once, compared at each start, differences named with what to do; and snapshots' own rules."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public by the documentation
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
+from commands.settings import FORMAT
+from streams import kafka_log_follower, kafka_log_offsets, kafka_log_snapshots
+from streams.kafka_log import KafkaLog, check_log, init_log, raise_log_format
+from streams.kafka_log_clients import OURS, Clients
+from streams.kafka_log_follower import KafkaFollower
+from streams.kafka_log_topics import topic_names
+from streams.port import CHUNK_BYTES_MAX, LogFault, LogMisconfigured, LogUnavailable, RecordTooLarge, Topic
+from tests.streams.contract import CEILING_S, Acks, snapshot
+from tests.support.broker import Broker
+from tests.support.kafka_owners import wait_until
+from tests.support.kafka_site import KafkaSite, held
+from tests.support.ports import free_port
+from tests.support.proxy import KafkaProxy
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"topics-{uuid.uuid4().hex[:12]}"
+
+
+def set_topic(clients: Clients, name: str, settings: Mapping[str, str]) -> None:
+    """Changes a topic as its operator would."""
+    entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in settings.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+    admin = clients.admin()
+    admin.incremental_alter_configs([resource])[resource].result()
+
+
+def create(clients: Clients, name: str, partitions: int) -> None:
+    admin = clients.admin()
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
+    wait_until(lambda: name in admin.list_topics(timeout=CEILING_S).topics, "the topic")
+
+
+def test_a_log_is_made_once(broker: Broker, prefix: str) -> None:
+    """Made again, also by several at once, it keeps its name; the check finds nothing; every opening sees the same."""
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(init_or_wait, broker.address, prefix) for _ in range(4)]
+        names = {one.result(CEILING_S) for one in made}
+    assert len(names) == 1
+    assert init_log(broker.address, prefix, 2) in names
+    assert check_log(broker.address, prefix) == []
+    log = KafkaLog(broker.address, prefix)
+    assert {log.log_id} == names
+    assert (log.format, log.partitions) == (FORMAT, 2)
+    log.close()
+
+
+def init_or_wait(address: str, prefix: str) -> str:
+    """`init_log`, again where another one is at it."""
+    while True:
+        try:
+            return init_log(address, prefix, 2)
+        except LogFault:
+            time.sleep(0.1)
+
+
+def test_every_difference_is_named_with_what_to_do(broker: Broker, prefix: str) -> None:
+    """Retention of events, compaction, time stamps, sizes: one sentence each; opening refuses with all of them."""
+    init_log(broker.address, prefix, 2)
+    clients = Clients(broker.address, prefix)
+    set_topic(clients, f"{prefix}.events", {"retention.ms": "1000", "cleanup.policy": "compact"})
+    set_topic(clients, f"{prefix}.reports", {"message.timestamp.type": "CreateTime"})
+    set_topic(clients, f"{prefix}.outcomes", {"max.message.bytes": "1000"})
+    said = check_log(broker.address, prefix)
+    assert len(said) == 4
+    for part in (
+        "events has retention.ms=1000, Fleetlog needs -1",
+        "events has cleanup.policy=compact, Fleetlog needs delete",
+        "reports has message.timestamp.type=CreateTime, Fleetlog needs LogAppendTime",
+        "outcomes has max.message.bytes=1000, Fleetlog needs 1048576",
+    ):
+        assert any(part in sentence and "kafka-configs.sh" in sentence for sentence in said), part
+    with pytest.raises(LogMisconfigured) as refused:
+        KafkaLog(broker.address, prefix)
+    assert all(sentence in str(refused.value) for sentence in said)
+    with pytest.raises(LogMisconfigured):
+        init_log(broker.address, prefix, 2)
+
+
+def test_differing_numbers_of_partitions_are_refused(broker: Broker, prefix: str) -> None:
+    """A pool's records would part: refused at start, and by `init_log` asked for another number."""
+    init_log(broker.address, prefix, 2)
+    with pytest.raises(LogMisconfigured, match="has 2 partitions already, asked for are 3"):
+        init_log(broker.address, prefix, 3)
+    other = f"{prefix}b"
+    clients = Clients(broker.address, other)
+    for number, name in enumerate(topic_names(clients).values()):
+        create(clients, name, 2 + (number == 2))
+    assert any("different numbers of partitions" in sentence for sentence in check_log(broker.address, other))
+    with pytest.raises(LogMisconfigured, match="different numbers of partitions"):
+        KafkaLog(broker.address, other)
+
+
+def test_missing_topics_and_a_missing_name_are_named(broker: Broker, prefix: str) -> None:
+    """Nothing there; a topic deleted; topics without the record that names the log."""
+    with pytest.raises(LogMisconfigured, match=f"missing: {prefix}.commands, .*fleetlog log init"):
+        KafkaLog(broker.address, prefix)
+    init_log(broker.address, prefix, 1)
+    clients = Clients(broker.address, prefix)
+    admin = clients.admin()
+    admin.delete_topics([f"{prefix}.outcomes"])[f"{prefix}.outcomes"].result()
+    wait_until(lambda: bool(check_log(broker.address, prefix)), "the topic to go")
+    assert check_log(broker.address, prefix) == [f"Topics are missing: {prefix}.outcomes; run `fleetlog log init`."]
+    admin.delete_topics([f"{prefix}.snapshots"])[f"{prefix}.snapshots"].result()
+    wait_until(lambda: "snapshots" in check_log(broker.address, prefix)[0], "the topic to go")
+    before = init_log(broker.address, prefix, 1)
+    assert before
+    assert check_log(broker.address, prefix) == []
+
+
+def test_a_format_is_raised_and_never_lowered(broker: Broker, prefix: str) -> None:
+    """The log keeps its name; the newest record counts."""
+    name = init_log(broker.address, prefix, 1)
+    raise_log_format(broker.address, FORMAT + 1, prefix)
+    log = KafkaLog(broker.address, prefix)
+    assert (log.log_id, log.format) == (name, FORMAT + 1)
+    log.close()
+    with pytest.raises(LogMisconfigured, match="never lowered"):
+        raise_log_format(broker.address, FORMAT, prefix)
+
+
+@pytest.mark.parametrize("name", ["linger.ms", "group.id", "transactional.id", "enable.idempotence"])
+def test_settings_of_our_own_are_refused_by_name(broker: Broker, prefix: str, name: str) -> None:
+    """`log.kafka.*` may not change what the log's promises rest on."""
+    assert name in OURS
+    with pytest.raises(LogMisconfigured, match=f"log.kafka.{name} is set by Fleetlog itself"):
+        KafkaLog(broker.address, prefix, {name: "1"})
+
+
+def test_unknown_and_impossible_settings_are_refused(broker: Broker, prefix: str) -> None:
+    """What librdkafka does not know is said in its words; three replicas need three brokers."""
+    with pytest.raises(LogMisconfigured, match="security[.]protokol"):
+        KafkaLog(broker.address, prefix, {"security.protokol": "ssl"})
+    with pytest.raises(LogMisconfigured, match="3 replicas need 3 brokers, 1 answered"):
+        init_log(broker.address, prefix, 1, replication=3)
+
+
+def test_a_broker_that_is_away_is_said_in_one_sentence() -> None:
+    """Nobody listens there: LogUnavailable that names the address."""
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(LogUnavailable, match=f"Kafka at {address} does not answer: start it, or correct log.at"):
+        KafkaLog(address)
+
+
+def test_librdkafka_prints_nothing(broker: Broker, prefix: str) -> None:
+    """Its lines go to the logger `fleetlog`; without handlers nothing reaches stderr, also when the broker is away."""
+    init_log(broker.address, prefix, 1)
+    program = (
+        "import sys; from streams.kafka_log import KafkaLog; from streams.port import *\n"
+        "log = KafkaLog(sys.argv[1], sys.argv[2], {'topic.metadata.refresh.interval.ms': '100'})\n"
+        "follower = log.follow(Topic.EVENTS, {0: 0}); follower.poll(1, 0.5); follower.close(); log.close()\n"
+        "try: KafkaLog('127.0.0.1:1')\n"
+        "except LogUnavailable: print('unavailable')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, broker.address, prefix], capture_output=True, text=True, timeout=CEILING_S
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "unavailable\n", "")
+
+
+def test_librdkafkas_lines_go_to_our_logger(caplog: pytest.LogCaptureFixture) -> None:
+    """A connection that cannot be made is told there."""
+    caplog.set_level(logging.INFO, "fleetlog")
+    follower = KafkaFollower(Clients(f"127.0.0.1:{free_port()}", "nowhere"), Topic.EVENTS, {0: 0})
+
+    def told() -> bool:
+        follower.poll(1, 0.1)
+        return any(record.name.startswith("fleetlog") and "refused" in record.getMessage() for record in caplog.records)
+
+    wait_until(told, "a line about the connection")
+    follower.close()
+
+
+# ---- what a log that is away says ----
+
+
+def test_questions_to_a_broker_that_does_not_answer(
+    broker: Broker, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`end` and `read_at` say LogUnavailable and work again afterwards; followers just wait."""
+    monkeypatch.setattr(kafka_log_offsets, "ANSWER_S", 1.0)
+    monkeypatch.setattr(kafka_log_offsets, "MOMENT_S", 1.0)
+    monkeypatch.setattr(kafka_log_follower, "ANSWER_S", 1.0)
+    site = KafkaSite(broker, proxy, partitions=1)
+    log = site.open()
+    acks = Acks()
+    log.append(Topic.EVENTS, "p", b"x", (), acks)
+    ((_, offset),) = acks.wait(1)
+    follower = log.follow(Topic.EVENTS, {0: 0})
+    assert len(follower.poll(10, CEILING_S)) == 1
+    proxy.cut()
+    with pytest.raises(LogUnavailable):
+        log.end(Topic.EVENTS, 0)
+    with pytest.raises(LogUnavailable):
+        log.read_at(Topic.EVENTS, 0, offset)
+    assert follower.poll(10, 0.2) == []
+    proxy.restore()
+    wait_until(lambda: answers(log, offset), "the log to answer")
+    log.append(Topic.EVENTS, "p", b"y", (), acks)
+    assert [record.value for record in follower.poll(10, CEILING_S)] == [b"y"]
+    follower.close()
+    site.close()
+
+
+def answers(log: KafkaLog, offset: int) -> bool:
+    """Whether both kinds of question are answered."""
+    try:
+        found = log.read_at(Topic.EVENTS, 0, offset)
+        return found is not None and log.end(Topic.EVENTS, 0) > offset
+    except LogUnavailable:
+        return False
+
+
+# ---- snapshots ----
+
+
+@pytest.fixture
+def site(broker: Broker, proxy: KafkaProxy) -> Iterator[KafkaSite]:
+    site = KafkaSite(broker, proxy, partitions=1)
+    yield site
+    site.close()
+
+
+def live_keys(log: KafkaLog) -> set[str]:
+    """The places that hold something, by what is in the topic now."""
+    log.find_snapshots(0)
+    return {f"{slot}/{life}" for slot, life in log._snapshots._known[0]}
+
+
+def test_a_snapshot_without_its_manifest_is_never_found(site: KafkaSite) -> None:
+    """A process that dies while it keeps one leaves chunks; the last good one is found; another life tidies up."""
+    log = site.open()
+    log.keep_snapshot(0, snapshot(10, "first"))
+    half_written(site.clients, "first", 1)
+    assert log.find_snapshots(0) == [snapshot(10, "first")]
+    assert log.bad_snapshots() == 0
+    again = site.open()
+    again.keep_snapshot(0, snapshot(20, "second"))
+    assert [found.position for found in again.find_snapshots(0)] == [20, 10]
+    again.keep_snapshot(0, snapshot(30, "second"))
+    assert [found.position for found in again.find_snapshots(0)] == [30, 20]
+    assert live_keys(again) >= {"0/second", "1/second"}
+    assert "0/first" not in live_keys(again)
+
+
+def half_written(clients: Clients, life: str, slot: int) -> None:
+    producer: Producer = clients.keeper()
+    producer.produce(clients.snapshots, b"half", f"0/{slot}/{life}/0", 0)
+    producer.flush()
+
+
+def test_chunks_that_nobody_finished_go_after_an_hour(site: KafkaSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at once: a newer life may be about to finish them."""
+    log = site.open()
+    half_written(site.clients, "unfinished", 0)
+    log.keep_snapshot(0, snapshot(10, "next"))
+    assert "0/unfinished" in live_keys(log)
+    monkeypatch.setattr(kafka_log_snapshots, "ORPHAN_MS", -10_000)
+    log.keep_snapshot(0, snapshot(20, "next"))
+    assert live_keys(log) == {"0/next", "1/next"}
+
+
+def test_a_slot_that_is_written_again_with_fewer_chunks_keeps_no_others(site: KafkaSite) -> None:
+    """Surplus chunks of the slot's former snapshot are taken away."""
+    log = site.open()
+    log.keep_snapshot(0, snapshot(10, "a", [b"x"] * 5))
+    log.keep_snapshot(0, snapshot(20, "a", []))
+    log.keep_snapshot(0, snapshot(30, "a", []))
+    log.find_snapshots(0)
+    assert {slot: kept.numbers for (slot, _), kept in log._snapshots._known[0].items()} == {0: {"0"}, 1: {"0"}}
+
+
+def test_a_snapshot_that_cannot_be_written_is_a_fault(site: KafkaSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks beyond the limit are refused at once; without a broker LogUnavailable; the last good one stays."""
+    log = site.open()
+    log.keep_snapshot(0, snapshot(10))
+    with pytest.raises(RecordTooLarge):
+        log.keep_snapshot(0, snapshot(20, chunks=[bytes(CHUNK_BYTES_MAX + 1)]))
+    monkeypatch.setattr(kafka_log_snapshots, "WRITE_S", 0.5)
+    with held(site.proxy), pytest.raises(LogUnavailable):
+        log.keep_snapshot(0, snapshot(20))
+    monkeypatch.undo()
+    assert site.open().find_snapshots(0)[-1] == snapshot(10)
