@@ -126,7 +126,13 @@ class Device:
             if not self.session:
                 self.session, self.seen, self.epoch = str(uuid.uuid4()), 0, 0
                 holding = [{"task": t, "attempt": a, "started": started} for t, a, started in self.held()]
-                hello = {"type": "hello", "id": self.new_id(), "slots": 1, "capabilities": ["lift", "kind:move"], "holding": holding}
+                hello = {
+                    "type": "hello",
+                    "id": self.new_id(),
+                    "slots": 1,
+                    "capabilities": ["lift", "kind:move"],
+                    "holding": holding,
+                }
                 return {"session": self.session, "messages": [hello], "seen": 0, "wait_ms": 1000}
             if self.leaving and not self.held() and self.epoch and not self.said_bye:
                 self.said_bye = True
