@@ -151,7 +151,7 @@ def test_settings_of_our_own_are_refused_by_name(broker: Broker, prefix: str, na
 
 def test_unknown_and_impossible_settings_are_refused(broker: Broker, prefix: str) -> None:
     """What librdkafka does not know is said in its words; three replicas need three brokers."""
-    with pytest.raises(LogMisconfigured, match="security[.]protokol"):
+    with pytest.raises(LogMisconfigured, match=r"security[.]protokol"):
         KafkaLog(broker.address, prefix, {"security.protokol": "ssl"})
     with pytest.raises(LogMisconfigured, match="3 replicas need 3 brokers, 1 answered"):
         init_log(broker.address, prefix, 1, replication=3)
