@@ -187,7 +187,7 @@ def robot(
     "demo",
     START,
     Uses.NOTHING,
-    ("fleetlog demo", "fleetlog demo --files 200 --json"),
+    ("fleetlog demo", "fleetlog demo --files 40 --json"),
 )
 def demo(
     call: Call,

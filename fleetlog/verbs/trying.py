@@ -50,6 +50,7 @@ class LogKind(StrEnum):
     """Where the log of a benchmark lies."""
 
     memory = "memory"
+    memory = "memory"
     embedded = "embedded"
     kafka = "kafka"
 
@@ -61,7 +62,10 @@ RobotsCount = Annotated[int, typer.Option("--robots", min=1, metavar="N", help="
 
 
 @verb(
-    "bench lives", TRY, Uses.NOTHING, ("fleetlog bench lives --tasks 2000", "fleetlog bench lives --tasks 2000 --json")
+    "bench lives",
+    TRY,
+    Uses.NOTHING,
+    ("fleetlog bench lives --tasks 300", "fleetlog bench lives --tasks 300 --log memory --json"),
 )
 def bench_lives(
     call: Call,
@@ -80,7 +84,7 @@ def bench_lives(
     "bench latency",
     TRY,
     Uses.NOTHING,
-    ("fleetlog bench latency --seconds 3", "fleetlog bench latency --seconds 3 --log embedded --json"),
+    ("fleetlog bench latency --seconds 2", "fleetlog bench latency --seconds 2 --log memory --json"),
 )
 def bench_latency(
     call: Call,
@@ -98,7 +102,7 @@ def bench_latency(
     "bench rebuild",
     TRY,
     Uses.NOTHING,
-    ("fleetlog bench rebuild --tasks 2000", "fleetlog bench rebuild --tasks 2000 --json"),
+    ("fleetlog bench rebuild --tasks 300", "fleetlog bench rebuild --tasks 300 --log memory --json"),
 )
 def bench_rebuild(
     call: Call,

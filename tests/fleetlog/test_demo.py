@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,9 +23,10 @@ from fleetlog.demo.files import SourceFile, path_in, standard_library, submissio
 from fleetlog.demo.referee import Killed, Verdict, judge
 from fleetlog.demo.robot import compress
 from tests.fleetlog.conftest import PROGRAM, CommandLine
+from tests.fleetlog.test_examples import PLAYED
 from tests.support.ports import free_port
 
-FILES = 40
+FILES = int(PLAYED.split()[3])
 Event = dict[str, Any]
 
 
@@ -32,7 +34,7 @@ Event = dict[str, Any]
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """One demonstration on a few files: its folder, and what it said."""
     folder = tmp_path_factory.mktemp("demo")
-    words = ["demo", "--files", str(FILES), "--data", str(folder), "--listen", f"127.0.0.1:{free_port()}", "--json"]
+    words = [*shlex.split(PLAYED)[1:], "--data", str(folder), "--listen", f"127.0.0.1:{free_port()}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLOG_")}
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=environment, timeout=500)
     return folder, done

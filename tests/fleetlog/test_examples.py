@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -15,9 +16,8 @@ import pytest
 
 from fleetlog.cli import build
 from fleetlog.verb import VERBS
-from tests.fleetlog.conftest import PROGRAM, CommandLine
+from tests.fleetlog.conftest import PROGRAM, CommandLine, program
 from tests.fleetlog.world import World, files
-from tests.support.command_line import untrue
 from tests.support.fleet import Fleet, until
 from tests.support.ports import free_port
 
@@ -26,8 +26,8 @@ build()
 EXAMPLES = [(" ".join(verb.words), example) for verb in VERBS for example in verb.examples]
 GOES_ON = {"up", "gateway", "processor", "projector", "robot"}
 """Verbs that serve until they are told to end."""
-ELSEWHERE = {"demo", "bench"}
-"""Verbs that take a while; their examples run in tests of their own."""
+ALONE = {"demo", "bench"}
+"""Verbs that start a fleet of their own."""
 BEFORE = {
     "log import": ["log export events.jsonl", "log export events.jsonl.gz"],
     "audit verify": ["log export events.jsonl"],
@@ -46,7 +46,7 @@ REFUSED = {"unfreeze": "not_frozen", "clock accept": "clock_trusted"}
 
 WATCHES = "fleetlog watch"
 """The one example that goes on beside those of GOES_ON."""
-ENDS = [(v, e) for v, e in EXAMPLES if v.split()[0] not in GOES_ON | ELSEWHERE and e != WATCHES]
+ENDS = [(v, e) for v, e in EXAMPLES if v.split()[0] not in GOES_ON | ALONE and e != WATCHES]
 
 
 @pytest.fixture
@@ -184,8 +184,15 @@ def test_each_help_ends_with_its_two_examples(cli: CommandLine) -> None:
             assert shlex.split(example)[: len(verb.words) + 1] == ["fleetlog", *verb.words]
 
 
-def test_examples_of_long_verbs_are_accepted() -> None:
-    """Those that run in tests of their own name real options."""
-    for verb, example in EXAMPLES:
-        if verb.split()[0] in ELSEWHERE:
-            assert untrue(shlex.split(example)[1:]) == []
+PLAYED = "fleetlog demo --files 40 --json"
+"""The example that test_demo.py runs, and looks at more closely."""
+
+
+@pytest.mark.parametrize("example", [e for v, e in EXAMPLES if v.split()[0] in ALONE and e != PLAYED])
+def test_an_example_with_a_fleet_of_its_own_ends_well(example: str, tmp_path: Path) -> None:
+    """Demonstration and benchmarks, as they stand in the help; with --json the last line is one object."""
+    done = program(*shlex.split(example)[1:], cwd=tmp_path, timeout=500)
+
+    assert done.returncode == 0, done.stderr
+    if "--json" in example:
+        assert json.loads(done.stdout.splitlines()[-1])
