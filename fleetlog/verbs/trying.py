@@ -50,7 +50,6 @@ class LogKind(StrEnum):
     """Where the log of a benchmark lies."""
 
     memory = "memory"
-    memory = "memory"
     embedded = "embedded"
     kafka = "kafka"
 
