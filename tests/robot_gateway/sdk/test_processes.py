@@ -58,7 +58,8 @@ def robot(gateway: FakeGateway) -> Iterator[Robot]:
         return [ctx.checkpoint_number, ctx.last_checkpoint]
 
     @robot.task("die", run_in="process")
-    def die(ctx: TaskContext, payload: dict[str, int]) -> None:
+    def die(ctx: TaskContext, payload: dict[str, Any]) -> None:
+        Path(payload["file"]).write_text(str(subprocess.Popen(["sleep", "600"]).pid))
         if "signal" in payload:
             os.kill(os.getpid(), payload["signal"])
         os._exit(payload["code"])
@@ -146,12 +147,16 @@ def test_checkpoints_from_a_process(session: Session) -> None:
 @pytest.mark.parametrize(
     ("payload", "said"), [({"code": 3}, "exit code 3"), ({"signal": int(signal.SIGKILL)}, "SIGKILL")]
 )
-def test_a_process_that_dies_is_a_retryable_failure(session: Session, payload: dict[str, int], said: str) -> None:
-    """With how it ended; the robot goes on."""
-    session.start("t1", kind="die", payload=payload)
+def test_a_process_that_dies_is_a_retryable_failure(
+    session: Session, tmp_path: Path, payload: dict[str, int], said: str
+) -> None:
+    """With how it ended; what it had started ends as well; the robot goes on."""
+    file = tmp_path / "pid"
+    session.start("t1", kind="die", payload=payload | {"file": str(file)})
     fail = session.expect("fail")
     assert (fail["class"], fail["error"]["type"]) == ("retryable", "ProcessDied")
     assert said in fail["error"]["message"]
+    until(lambda: not alive(int(file.read_text())), "the end of the grandchild")
     session.ack(fail)
     assert result_of(session, "t2", "tell")["pid"]
 
