@@ -44,6 +44,7 @@ class Uses(Flag):
     NOTHING = 0
     GATEWAY = auto()
     POOL = auto()
+    ANY_POOL = auto()
     LOG = auto()
     PROCESS = auto()
 
@@ -162,6 +163,10 @@ _OPTIONS: Final[dict[Uses, dict[str, tuple[Any, Any]]]] = {
             _option(str | None, "--pool", metavar="NAME", envvar="FLEETLOG_POOL", help="The pool; default: default."),
             None,
         ),
+    },
+    # Of the whole log, unless somebody says otherwise here and now: a variable must not make an export a part.
+    Uses.ANY_POOL: {
+        "pool_given": (_option(str | None, "--pool", metavar="NAME", help="Only this pool; default: all."), None),
     },
     Uses.GATEWAY: {
         "url": (

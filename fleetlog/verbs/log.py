@@ -81,7 +81,9 @@ def log_check(call: Call) -> None:
 # ---- look at ----
 
 
-@verb("log tail", LOG, Uses.LOG | Uses.POOL, ("fleetlog log tail", "fleetlog log tail --topic commands -n 3 --json"))
+@verb(
+    "log tail", LOG, Uses.LOG | Uses.ANY_POOL, ("fleetlog log tail", "fleetlog log tail --topic commands -n 3 --json")
+)
 def log_tail(
     call: Call,
     topic: Annotated[TopicName, typer.Option("--topic", help="Which stream of the log.")] = TopicName.events,
@@ -132,7 +134,7 @@ def _words(record: "Record", value: Any) -> tuple[str, str]:
 @verb(
     "log export",
     LOG,
-    Uses.LOG | Uses.POOL,
+    Uses.LOG | Uses.ANY_POOL,
     ("fleetlog log export events.jsonl", "fleetlog log export --pool default events.jsonl.gz"),
 )
 def log_export(

@@ -41,7 +41,7 @@ def _records(call: Call, export: Path | None, pool: str | None) -> Iterator["Rec
 @verb(
     "audit verify",
     PROVE,
-    Uses.LOG | Uses.POOL,
+    Uses.LOG | Uses.ANY_POOL,
     ("fleetlog audit verify", "fleetlog audit verify --export events.jsonl --json"),
 )
 def audit_verify(call: Call, export: Export = None) -> None:

@@ -80,9 +80,10 @@ def processor(call: Call) -> None:
 )
 def projector(call: Call) -> None:
     """Keep the tables of this machine, which its gateways and its command line read."""
-    from fleetlog.composition import run_projector
+    from fleetlog.composition import open_reader, run_projector
 
     def run(settings: Any, stop: Any, ready: Callable[[str], None]) -> None:
+        open_reader(settings).close()
         ready("")
         run_projector(settings, stop)
 

@@ -39,14 +39,14 @@ def objects(done: Done) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("world")
 def test_tail_shows_the_newest_records_of_each_stream(cli: CommandLine, pool: str) -> None:
     """Of one pool or of all, oldest first; -n 0 shows none."""
-    events = objects(cli("log", "tail", "-n", "3", "--json"))
-    commands = objects(cli("log", "tail", "--topic", "commands", "--json"))
+    events = objects(cli("log", "tail", "-n", "3", "--pool", pool, "--json"))
+    commands = objects(cli("log", "tail", "--topic", "commands", "--pool", pool, "--json"))
 
     assert [record["value"]["type"] for record in events][-1] == "AttemptFailed.v1"
     assert {record["pool"] for record in events + commands} == {pool}
     assert [record["value"]["type"] for record in commands] == ["pool_create", "submit", "submit"]
     assert cli("log", "tail", "-n", "0").out == ""
-    plain = cli("log", "tail", "-n", "1").lines[0].split("\t")
+    plain = cli("log", "tail", "-n", "1", "--pool", pool).lines[0].split("\t")
     assert plain[2:4] == [pool, "AttemptFailed"]
     assert plain[4].startswith("order-19: failed on worker (fatal): the link is down, a dead letter (fatal)")
 
@@ -106,15 +106,26 @@ def test_the_running_log_verifies(cli: CommandLine, pool: str) -> None:
 
 
 @pytest.mark.usefixtures("world")
+def test_a_variable_does_not_make_an_export_a_part(cli: CommandLine, pool: str) -> None:
+    """FLEETLOG_POOL names the pool of verbs about one; the whole log stays the whole log."""
+    other = f"{pool}-too"
+    assert cli("pool", "create", other).code == 0
+    cli("log", "export", "all.jsonl")
+
+    assert {pool, other} <= set(objects(cli("audit", "verify", "--json"))[0]["pools"])
+    assert {pool, other} <= {record.key for record in read_archive(Path("all.jsonl"))}
+
+
+@pytest.mark.usefixtures("world")
 def test_a_broken_rule_is_found(cli: CommandLine, pool: str) -> None:
     """An export whose chain is whole but whose story is not: a task that was completed without a lease."""
     from commands.ids import ZERO_HASH, chain_hash
 
-    cli("log", "export", "good.jsonl")
+    cli("log", "export", "good.jsonl", "--pool", pool)
     chain, sequence, lines = ZERO_HASH, 0, []
     for record in read_archive(Path("good.jsonl")):
         event = json.loads(record.value)
-        if event["type"] == "LeaseStarted.v1" or record.key != pool:
+        if event["type"] == "LeaseStarted.v1":
             continue
         sequence += 1
         value = json.dumps(event | {"sequence": sequence}, separators=(",", ":")).encode()
