@@ -23,13 +23,14 @@ LOOK_EVERY_S: Final = 0.1
 
 
 def bind(gateway: Gateway) -> socket.socket:
-    """The socket that the gateway will listen on, bound to its address. Raises CannotServe."""
+    """The socket of the gateway: connections wait in it until they are served. Raises CannotServe."""
     settings = gateway.settings
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         raise CannotServe(

@@ -26,6 +26,7 @@ class Processor:
         self._lock = threading.Lock()
         self._owners: dict[int, PartitionOwner] = {}
         self._ownership: Ownership | None = None
+        self._closing = False
 
     def start(self) -> None:
         """Joins."""
@@ -33,6 +34,7 @@ class Processor:
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends after the running batches, then leaves."""
+        self._closing = True
         with self._lock:
             owners = list(self._owners.values())
         for owner in owners:
@@ -75,4 +77,5 @@ class Processor:
             owner = self._owners.pop(seat.partition, None)
         if owner is not None:
             owner.stop()
-        logger.info("partition %s is no longer ours", seat.partition)
+        if not self._closing:
+            logger.info("partition %s is no longer ours", seat.partition)
