@@ -88,13 +88,13 @@ def _left(new: TaskCard, card: TaskCard, event: Stored) -> None:
         return
     new["ended_at"] = event["occurred_at"]
     new.pop("not_again_before", None)
-    new.pop("paused", None)
     if "dead_reason" in event:
         new["dead_reason"] = event["dead_reason"]
     if "reason" in event:
         new["reason"] = event["reason"]
     if new["state"] in TERMINAL_STATES:
         new.pop("excluded", None)
+        new.pop("paused", None)
 
 
 def _hold(new: TaskCard, card: TaskCard, event: Stored) -> None:

@@ -191,6 +191,19 @@ def test_a_reused_id_begins_a_new_life(world: World) -> None:
     assert len(world.tables.history(POOL, "t1").value) == 5
 
 
+def test_a_pause_of_a_task_ends_with_it(world: World) -> None:
+    """A paused task stays paused as a dead letter; a discarded one is no longer."""
+    world.write(
+        submitted("t1"), assigned("t1"), leased("t1"), e.DispatchPaused(scope="task", name_="t1", reason="look")
+    )
+    world.write(failed("t1", to="DEAD", dead_reason="failed"))
+    assert world.task("t1")["paused"]["reason"] == "look"
+    assert world.ids("paused=true") == ["t1"]
+    assert [record.value for record in world.tables.history(POOL, "t1").value][3].count(b"DispatchPaused.v1") == 1
+    world.write(e.TaskDiscarded(task="t1", origin="DEAD", reason="hopeless"))
+    assert "paused" not in world.task("t1")
+
+
 def test_sealed_bodies_pass_as_they_are(world: World) -> None:
     """Bodies may come encrypted: the tables hand them on."""
     sealed = {"sealed": "q83vEg==", "key": "k1"}
