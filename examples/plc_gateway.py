@@ -47,7 +47,7 @@ class Device:
         self.lock = threading.Lock()
         self.boot, self.counter = uuid.uuid4().hex[:12], 0
         self.session, self.epoch, self.seq, self.seen = "", 0, 0, 0
-        self.heartbeat_s, self.tries = 1.0, 0
+        self.heartbeat_s, self.tries, self.not_before = 1.0, 0, 0.0
         self.pending: dict[str, Message] = {}  # without an answer: body, first_sent_at, sent_at, not_before
         self.beats: dict[str, tuple[float, set[tuple[str, int]]]] = {}
         self.assign: Message | None = None  # the attempt held; `phase` accepting or running
@@ -221,6 +221,9 @@ class Device:
         ):
             self.told = self.told or "cancel"
 
+    def on_moved(self, moved: Message) -> None:
+        self.session, self.not_before = "", now() + moved["after_ms"] / 1000
+
     def on_superseded(self, superseded: Message) -> None:
         raise SystemExit(f"{self.name}: a newer session took over ({superseded['reason']})")
 
@@ -262,10 +265,13 @@ class Device:
                 raise SystemExit(f"{self.name}: closed with {closed}: {answer['reason']}")
             if closed is not None:
                 self.session, self.over = "", self.said_bye
+                self.not_before = max(self.not_before, now() + 60 if closed == 4006 else 0.0)
+        if not self.session and not self.over:
+            self.pause()
 
     def pause(self) -> None:
-        """A random time up to min(30 s, 0.5 s x 2^k)."""
-        time.sleep(random.uniform(0, min(30, 0.5 * 2**self.tries)))
+        """A random time up to min(30 s, 0.5 s x 2^k), never before what the gateway said."""
+        time.sleep(max(self.not_before - now(), random.uniform(0, min(30, 0.5 * 2**self.tries))))
         self.tries = min(self.tries + 1, 6)
 
     def leave(self) -> None:

@@ -393,11 +393,15 @@ static void lose_session(void) {
     self.hello_sent = false;
 }
 
+static void pause_until(double until) {
+    if (until > self.pause_until) self.pause_until = until;
+}
+
 /* A random time up to min(30 s, 0.5 s * 2^k), k anew at each welcome. */
 static void back_off(void) {
     double limit = 0.5 * (double)(1 << (self.tries < 6 ? self.tries : 6));
     self.tries++;
-    self.pause_until = now_s() + (limit < 30 ? limit : 30) * ((double)rand() / RAND_MAX);
+    pause_until(now_s() + (limit < 30 ? limit : 30) * ((double)rand() / RAND_MAX));
 }
 
 static void check_leaving(void) {
@@ -539,7 +543,7 @@ static void on_message(const char *message) {
     else if (strcmp(type, "superseded") == 0) fail("a newer session of this robot took over");
     else if (strcmp(type, "moved") == 0) {
         lose_session();
-        self.pause_until = now_s() + (double)number_of(member(message, "after_ms"), 0) / 1000;
+        pause_until(now_s() + (double)number_of(member(message, "after_ms"), 0) / 1000);
     }
 }
 
@@ -672,8 +676,8 @@ static void take_answer(long status, const char *answer) {
         if (closed != 0 && self.bye_said) self.bye_done = true;
         if (closed != 0) {
             lose_session();
-            if (closed == 4006) self.pause_until = now_s() + 60;
-            else back_off();
+            back_off();
+            if (closed == 4006) pause_until(now_s() + 60);
         }
     } else if (status == 410 || status == 421) {
         lose_session();
