@@ -50,7 +50,10 @@ class Member:
         self._seats: dict[int, KafkaSeat] = {}
         self._lanes: dict[tuple[str | None, int | None], Lane] = {}
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"owners of {clients.prefix}", daemon=True)
+        first = clients.member(name)  # settings that cannot be are said to the caller, not to the thread
+        self._thread = threading.Thread(
+            target=self._run, args=(first,), name=f"owners of {clients.prefix}", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -67,23 +70,28 @@ class Member:
 
     # ---- the member's thread ----
 
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            consumer = self._clients.member(self._name)
+    def _run(self, consumer: Consumer) -> None:
+        while True:
             try:
-                self._join(consumer)
-                while not self._closing.is_set():
-                    self._do_steps(consumer)
-                    first = consumer.poll(SLICE_S)
-                    if first is not None:
-                        # Waiting for more would wait the whole time with fewer there: take what is there.
-                        self._hand_out(consumer, [first, *consumer.consume(HAND_OUT_RECORDS - 1, 0)])
+                self._live(consumer)
             except Exception:
                 LOGGER.exception("The membership among the owners failed; this process joins again.")
-                self._closing.wait(JOIN_AGAIN_S)
             finally:
                 self._drop(list(self._seats), LAST_COMMIT_S)
                 consumer.close()
+            if self._closing.wait(JOIN_AGAIN_S):
+                return
+            consumer = self._clients.member(self._name)
+
+    def _live(self, consumer: Consumer) -> None:
+        """Is a member until `close`: all calls of the consumer and all rebalances happen in here."""
+        self._join(consumer)
+        while not self._closing.is_set():
+            self._do_steps(consumer)
+            first = consumer.poll(SLICE_S)
+            if first is not None:
+                # Waiting for more would wait the whole time with fewer there: take what is there.
+                self._hand_out(consumer, [first, *consumer.consume(HAND_OUT_RECORDS - 1, 0)])
 
     def _join(self, consumer: Consumer) -> None:
         consumer.subscribe(

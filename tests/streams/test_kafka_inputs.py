@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from streams import kafka_log_seat
+from streams.kafka_log_member import Member
 from streams.kafka_log_seat import KafkaSeat
 from streams.port import LogCorrupt, LogFault, LogUnavailable, Output, Record, RecordTooLarge, Topic
 from tests.streams.contract import CEILING_S, Acks, Members, own, pool_on, put, read, values
@@ -89,6 +90,39 @@ def test_a_second_take_over_fetches_from_the_committed_positions_again(site: Kaf
         assert seat.take_over().commands_next == fetched[99].offset + 1
         seat.start()
         position = fetched[99].offset + 1
+
+
+def test_both_inputs_of_a_partition_have_the_same_owner(broker: Broker, proxy: KafkaProxy) -> None:
+    """Through a member that joins and one that leaves: reports and commands move together, each has one owner."""
+    site = KafkaSite(broker, proxy, partitions=3)
+    log = site.open()
+    first = Members(log)
+    wait_until(lambda: assigned(first) == {Topic.REPORTS: {0, 1, 2}, Topic.COMMANDS: {0, 1, 2}}, "all three")
+    second = Members(log, "second")
+
+    def shared() -> bool:
+        ours, theirs = assigned(first), assigned(second)
+        assert ours[Topic.REPORTS] == ours[Topic.COMMANDS]
+        assert theirs[Topic.REPORTS] == theirs[Topic.COMMANDS]
+        return bool(theirs[Topic.REPORTS]) and ours[Topic.REPORTS] | theirs[Topic.REPORTS] == {0, 1, 2}
+
+    wait_until(shared, "the two to share")
+    second.ownership.close()
+    wait_until(lambda: assigned(first) == {Topic.REPORTS: {0, 1, 2}, Topic.COMMANDS: {0, 1, 2}}, "all three again")
+    assert set(first.seats) == {0, 1, 2}
+    site.close()
+
+
+def assigned(members: Members) -> dict[Topic, set[int]]:
+    """The partitions of each input that a member reads, asked between two polls of the group."""
+    found: list[tuple[str, int]] = []
+    assert isinstance(members.ownership, Member)
+    done = members.ownership.ask(
+        lambda consumer: found.extend((one.topic, one.partition) for one in consumer.assignment())
+    )
+    assert done.wait(CEILING_S)
+    inputs = (Topic.REPORTS, Topic.COMMANDS)
+    return {topic: {partition for name, partition in found if name.endswith(f".{topic}")} for topic in inputs}
 
 
 def test_nothing_is_fetched_before_the_start(site: KafkaSite) -> None:

@@ -76,9 +76,16 @@ def world(broker: Broker) -> Iterator[World]:
     world.close()
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Broker]:
+    """A broker that the tests of this module may kill."""
+    with Broker() as running:
+        yield running
+
+
 @pytest.fixture
-def own_world(own_broker: Broker) -> Iterator[World]:
-    world = World(own_broker.address, "take-over")
+def own_world(mortal: Broker) -> Iterator[World]:
+    world = World(mortal.address, f"take-over-{time.time_ns()}")
     yield world
     world.close()
 
@@ -143,27 +150,28 @@ def test_owners_join_and_leave_under_load(world: World) -> None:
     world.end()
 
 
-def test_a_broker_that_restarts_loses_nothing(own_world: World, own_broker: Broker) -> None:
-    """Stopped in order and killed under load: the owners go on, each acknowledged input is decided once."""
+def test_a_broker_that_restarts_loses_nothing(own_world: World, mortal: Broker) -> None:
+    """Killed (and, with more rounds, stopped in order) under load: the owners go on, each input is decided once."""
     owners = own_world.join(2)
     own_world.wait_shared(*owners)
-    for _ in range(ROUNDS):
-        own_broker.restart()
-        own_world.wait_goes_on(*owners)
-        own_broker.kill()
-        own_broker.start()
+    for number in range(ROUNDS):
+        if number:
+            mortal.restart()
+            own_world.wait_goes_on(*owners)
+        mortal.kill()
+        mortal.start()
         own_world.wait_goes_on(*owners)
     own_world.end()
     assert all(isinstance(fault, LogUnavailable) for fault in own_world.feeder.failed)
 
 
-def test_a_broker_that_stands_still_past_the_session_loses_nothing(own_world: World, own_broker: Broker) -> None:
+def test_a_broker_that_stands_still_past_the_session_loses_nothing(own_world: World, mortal: Broker) -> None:
     """No answer for longer than a session lasts: partitions may be lost and come back; each input is decided once."""
     owners = own_world.join(1)
     own_world.wait_shared(*owners)
-    own_broker.pause()
+    mortal.pause()
     time.sleep(1.5 * SESSION_MS / 1_000)
-    own_broker.resume()
+    mortal.resume()
     own_world.wait_goes_on(*owners)
     own_world.end()
 
@@ -171,8 +179,10 @@ def test_a_broker_that_stands_still_past_the_session_loses_nothing(own_world: Wo
 def test_a_cluster_goes_on_without_one_of_its_brokers() -> None:
     """Three brokers: topics are made with three replicas, two of which must have a record; any of them may die.
 
-    One round kills one of them, three rounds kill each.
+    Three rounds kill one after the other.
     """
+    if ROUNDS == 1:
+        pytest.skip("Three brokers take minutes: FLEETLOG_ROUNDS=3 plays it.")
     with Brokers(3) as brokers:
         world = World(brokers.address, "cluster")
         try:

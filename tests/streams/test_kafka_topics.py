@@ -271,6 +271,33 @@ def half_written(clients: Clients, life: str, slot: int) -> None:
     producer.flush()
 
 
+def test_a_slot_that_is_being_written_again_is_empty_not_damaged(
+    site: KafkaSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dying between new chunks and their manifest: the old manifest is gone already, nobody mixes the two."""
+    log = site.open()
+    log.keep_snapshot(0, snapshot(10))
+    log.keep_snapshot(0, snapshot(20))
+    with monkeypatch.context() as dying:
+        dying.setattr(kafka_log_snapshots, "_manifest", lambda snapshot: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            log.keep_snapshot(0, snapshot(30))
+    assert log.find_snapshots(0) == [snapshot(20)]
+    assert log.bad_snapshots() == 0
+    log.keep_snapshot(0, snapshot(40))
+    assert log.find_snapshots(0) == [snapshot(40), snapshot(20)]
+
+
+def test_chunks_that_do_not_match_their_manifest_are_never_given(site: KafkaSite) -> None:
+    """Whole records with the wrong content: the manifest's own digest finds them."""
+    log = site.open()
+    log.keep_snapshot(0, snapshot(10))
+    log.keep_snapshot(0, snapshot(20))
+    half_written(site.clients, "a", 1)
+    assert log.find_snapshots(0) == [snapshot(10)]
+    assert log.bad_snapshots() == 1
+
+
 def test_chunks_that_nobody_finished_go_after_an_hour(site: KafkaSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at once: a newer life may be about to finish them."""
     log = site.open()
