@@ -21,6 +21,7 @@ from tests.support.world import POOL, World, choices
 
 RESEND_MS = 5_000
 OWN_SHARE = 0.95
+JOB_MS_MAX = 60_000
 FINAL = (m.Complete, m.Fail, m.Stopped)
 
 
@@ -209,7 +210,7 @@ class Agent:
         self._post(self.up, body, now)
 
     def _post(self, way: list[Letter], body: Any, now: int) -> None:
-        delay = 5 if self.calm else self.dice.choice([1, 5, 20, 200, 2_500])
+        delay = 5 if self.calm else self.dice.choices([5, 50, 400, 2_500], [20, 8, 3, 1])[0]
         after = way[-1].arrives_at if way else 0
         way.append(Letter(max(after, now + delay), body, now))
 
@@ -229,7 +230,7 @@ class Agent:
             return
         elif kind in ("ack", "refused"):
             self._answered(message, now)
-        elif kind == "assign" and message["task"] not in self.jobs:
+        elif kind == "assign" and self._is_news(message):
             stop_after = message.get("stop_after_ms")
             job = Job(message["task"], message["attempt"], message.get("target"), stop_after)
             job.checkpoint = message.get("checkpoint", {"number": 0})["number"]
@@ -238,6 +239,11 @@ class Agent:
             job_ = self.jobs.get(message["task"])
             if job_ is not None and job_.attempt == message["attempt"]:
                 self._stop_or_cancel(job_, kind, now)
+
+    def _is_news(self, offer: dict[str, Any]) -> bool:
+        """Whether an offer is of an attempt that the robot does not know; an older one of the task is over."""
+        job = self.jobs.get(offer["task"])
+        return job is None or job.attempt < offer["attempt"]
 
     def beat_answered(self, beat: i.Beat, sent_at: int) -> None:
         """A heartbeat is in the log: own deadlines count from when it was sent."""
@@ -290,7 +296,7 @@ class Agent:
             self._end(job, m.Stopped, now, why="own_deadline")
         else:
             job.works = True
-            job.ends_at = now + (100 if self.calm else self.dice.choice([0, 2_000, 20_000, 60_000]))
+            job.ends_at = now + (100 if self.calm else self.dice.choice([0, 2_000, 20_000, JOB_MS_MAX]))
 
     def _stop_or_cancel(self, job: Job, kind: str, now: int) -> None:
         if kind == "cancel":
@@ -333,7 +339,7 @@ class Turmoil:
         self.mirror = new_pool(POOL)
         self.mirrored = 0
         self.states: dict[str, str] = {}
-        self.unguarded: set[str] = set()
+        self.unguarded: dict[str, int] = {}
         self.tasks = 0
         self.stalled_until = 0
         self.faults = True
@@ -347,7 +353,7 @@ class Turmoil:
         world.now = self.now + self.offset
         if self.faults:
             acts: list[Callable[[], Any]] = [self._submit, self._operate, self._break_robot, self._break_owner, int]
-            dice.choices(acts, [4, 4, 3, 1, 8])[0]()
+            dice.choices(acts, [5, 3, 2, 1, 9])[0]()
         for agent in self.agents.values():
             agent.act(self.now)
         if self.now >= self.stalled_until:
@@ -412,7 +418,7 @@ class Turmoil:
             slot_cost=dice.choice([1, 1, 1, 2]),
             requirement=dice.choice([[], ["a"], ["b"]]),
             on_lost=i.OnLostAsked(policy=policy, wait_ms=dice.choice([0, 10_000])),
-            accept_ms=dice.choice([1_000, 5_000]),
+            accept_ms=dice.choice([5_000, 20_000]),
             not_before=self.world.now + 3_000 if dice.random() < 0.1 else None,
             deadlines=deadlines if dice.random() < 0.15 else None,
             passing=passing,
@@ -423,14 +429,14 @@ class Turmoil:
 
     def _break_robot(self) -> None:
         agent = self.dice.choice(list(self.agents.values()))
-        match self.dice.randint(0, 4):
-            case 0:
+        match self.dice.randint(0, 9):
+            case 0 | 1:
                 agent.disconnect()
-            case 1:
+            case 2 | 3:
                 agent.crash()
-            case 2:
+            case 4:
                 agent.say_bye(self.now)
-            case 3:
+            case 5 | 6 | 7:
                 agent.mute_until = self.now + self.dice.choice([3_000, 15_000, 25_000, 60_000])
             case _:
                 if agent.epoch is not None:
@@ -492,10 +498,25 @@ class Turmoil:
             lambda: world.do(i.DrainRobot, robot),
             lambda: world.do(i.UndrainRobot, robot),
             lambda: world.do(i.ClearRobot, robot),
+            self._clear_all,
+            self._clear_all,
+            self._clear_all,
             lambda: world.do(i.RetireRobot, robot),
             lambda: world.verb(i.Explain, task),
         ]
         dice.choice(acts)()
+
+    def _clear_all(self) -> None:
+        """The operators' daily round: every robot works again, every pause is over."""
+        world = self.world
+        for scope, name in list(world.state.paused):
+            body: dict[str, Any] = {"scope": scope, "name": name or None}
+            world.do(i.Resume, i.ScopeBody(**body))
+        for name, robot in list(world.state.robots.items()):
+            if robot.draining:
+                world.do(i.UndrainRobot, i.RobotVerb(robot=name))
+            if robot.fault is not None:
+                world.do(i.ClearRobot, i.RobotVerb(robot=name))
 
     def _forced(self, task: str) -> bool:
         force = self.force and self.dice.random() < 0.5
@@ -504,17 +525,17 @@ class Turmoil:
         return force
 
     def _resolve(self, task: str) -> None:
-        self._unguard(task)
+        if self.world.at(task) in ("LOST", "DEAD"):
+            self._unguard(task)
         self.world.verb(i.ResolveTask, task)
 
     def _unguard(self, task: str) -> None:
-        """From here on nobody promises that only one robot works on the target of this task."""
-        row = self.world.state.tasks.get(task)
-        targets = [row.target.name] if row is not None and row.target is not None else []
-        targets += [
-            hold.target.name for key, hold in self.world.state.holds.items() if key.task == task and hold.target
-        ]
-        self.unguarded.update(targets)
+        """Until its robot has surely ended, nobody promises that only one robot works on the target of this task."""
+        row, holds = self.world.state.tasks.get(task), self.world.state.holds
+        targets = [hold.target for key, hold in holds.items() if key.task == task]
+        if row is not None and row.current is not None:
+            targets.append(row.target)
+        self.unguarded.update({target.name: self.now + JOB_MS_MAX for target in targets if target is not None})
 
     # ---- checks ----
 
@@ -547,7 +568,7 @@ class Turmoil:
         working: dict[str, str] = {}
         for agent in self.agents.values():
             for job in agent.jobs.values():
-                if job.works and job.target is not None and job.target not in self.unguarded:
+                if job.works and job.target is not None and self.unguarded.get(job.target, 0) < self.now:
                     other = working.setdefault(job.target, agent.name)
                     assert other == agent.name, f"{other} and {agent.name} both work on {job.target}"
 
@@ -576,14 +597,7 @@ class Turmoil:
 
     def _mend(self) -> None:
         world = self.world
-        for scope, name in list(world.state.paused):
-            body: dict[str, Any] = {"scope": scope, "name": name or None}
-            world.do(i.Resume, i.ScopeBody(**body))
-        for name, robot in list(world.state.robots.items()):
-            if robot.draining:
-                world.do(i.UndrainRobot, i.RobotVerb(robot=name))
-            if robot.fault is not None:
-                world.do(i.ClearRobot, i.RobotVerb(robot=name))
+        self._clear_all()
         for task in self._open():
             if task.state == "LOST" and task.terms.policy in ("ask", "never"):
                 self._resolve(task.id)
