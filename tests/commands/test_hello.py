@@ -222,6 +222,37 @@ def test_a_hello_from_before_a_bye_opens_nothing() -> None:
     world.verify()
 
 
+def test_a_retired_robots_old_hello_registers_nothing() -> None:
+    """Its welcome was lost, it was retired, and the hello comes again: refused with 4004. A new one registers anew."""
+    world = World()
+    robot = world.stranger("r1")
+    robot.hello()
+    hello = world.sent[1]
+    world.do(i.RetireRobot, i.RobotVerb(robot="r1", reason="sold"))
+    events = len(world.events)
+    for known in (world.state, world.folded(), world.restored()):
+        world.pool.state = known
+        answer = robot.deliver(hello)
+        assert (answer["reason"], answer["closed"]) == ("forbidden", 4004)
+    assert len(world.events) == events
+    assert robot.hello()["type"] == "welcome"
+    assert len(world.named("RobotRegistered")) == 2
+    world.verify()
+
+
+def test_a_refused_hello_may_be_taken_later() -> None:
+    """After `clear` the very same message opens a session, and no event id comes twice."""
+    world = World()
+    robot = world.robot("r1")
+    for _ in range(6):
+        robot.hello(fresh=True)
+    refused = world.sent[1]
+    assert robot.deliver(refused)["reason"] == "two_programs"
+    world.do(i.ClearRobot, i.RobotVerb(robot="r1", reason="the other one was stopped"))
+    assert robot.deliver(refused)["type"] == "welcome"
+    world.verify()
+
+
 def test_a_newer_session_supersedes_the_older() -> None:
     """The older one is told to end; its messages are refused; leases go on where they are named."""
     world = World()

@@ -294,6 +294,8 @@ class Chaos:
     def say_hello(self, name: str) -> None:
         dice = self.dice
         capabilities = [c for c in ("a", "b", "zone=1", f"mem={dice.randint(1, 9)}") if dice.random() < 0.6]
+        if dice.random() < 0.2:
+            capabilities.append(f"kind:{dice.choice(['weld', 'cut'])}")
         robot = self.world.robot(name, slots=dice.randint(1, 4), capabilities=capabilities)
         robot.ready(dice.randint(0, robot.slots) if dice.random() < 0.2 else None)
 

@@ -584,7 +584,7 @@ class Turmoil:
             if step % 10 == 0:
                 self._mend()
             self.step()
-            if not self.world.state.tasks:
+            if not self.world.state.tasks and not self.world.state.holds:
                 break
         self.check_all()
         left = {task.id: (task.state, self.world.verb(i.Explain, task.id)["text"]) for task in self._open()}
