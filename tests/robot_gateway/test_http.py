@@ -230,7 +230,7 @@ def test_all_or_none(site: Site) -> None:
 def test_nobody_who_can_is_said_at_once(site: Site) -> None:
     """The task waits all the same."""
     task = site.submit("hall-u", requirement=["gpu"], slot_cost=3)
-    assert task["unsatisfiable"] == ["gpu", "slots>=3"]
+    assert task["unsatisfiable"] == ["gpu", "kind:weld", "slots>=3"]
     assert task["state"] == "WAITING"
 
 
