@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 )
 
 from streams import kafka_log_clients, kafka_log_commit
-from streams.kafka_log_commit import Verdict, verdict
+from streams.kafka_log_commit import Transactions, Verdict, verdict
 from streams.kafka_log_seat import KafkaSeat
 from streams.port import (
     Fenced,
@@ -242,25 +242,32 @@ def test_a_commit_that_arrives_late_counts_once(
     table.require_goes_on()
 
 
-def test_a_commit_that_arrives_just_before_the_fencing_counts_once(
-    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Why the look comes after the fencing: looking first would find nothing, and the commit came all the same."""
+def test_a_commit_that_arrives_after_the_look_is_refused(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why the look comes after the fencing: a look before it finds nothing, and then the commit comes all the same."""
     seen = Interceptor(table.proxy, monkeypatch)
     late: list[tuple[Any, bytes]] = []
 
-    def deliver_late(api: Api, way: Way, link: Any, piece: bytes) -> bytes | None:
-        if (api, way) == (Api.END_TXN, "requests") and not looked(caplog):
-            late.append((link, piece))
-            return None
-        if (api, way) == (Api.INIT_PRODUCER_ID, "requests") and looked(caplog) and late:
-            former, commit = late.pop()
-            former.server.write(commit)
-        return piece
+    def keep_the_first(api: Api, way: Way, link: Any, piece: bytes) -> bytes | None:
+        if (api, way) != (Api.END_TXN, "requests") or late:
+            return piece
+        late.append((link, piece))
+        return None
 
-    seen.act = deliver_late
+    look = Transactions._look
+
+    def look_then_deliver(transactions: Transactions, batch: Any) -> list[int] | None:
+        found = look(transactions, batch)
+        for link, commit in late:
+            table.proxy._loop.call_soon_threadsafe(link.server.write, commit)
+        threading.Event().wait(0.5)
+        return found
+
+    former = table.producer  # kept, so that its connection stays open
+    seen.act = keep_the_first
+    monkeypatch.setattr(Transactions, "_look", look_then_deliver)
     table.require_once(table.commit())
-    assert looked(caplog)
+    assert late
+    assert former is not table.producer
     table.require_goes_on()
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.kafka_log import KafkaLog
-from streams.port import LogBusy, LogFault, Record, Topic, partition_of
+from streams.port import LogBusy, LogFault, LogUnavailable, Record, Topic, partition_of
 from tests.streams.contract import CEILING_S, read
 
 ROUNDS = int(os.environ.get("FLEETLOG_ROUNDS", "1"))
@@ -149,13 +149,17 @@ def decided(log: KafkaLog, partition: int) -> Decided:
 def wait_all_decided(log: KafkaLog) -> None:
     """Returns when the committed positions stand at the ends of all inputs."""
 
+    def decided_to_the_end(partition: int) -> bool:
+        reports, commands = log._offsets.committed((Topic.REPORTS, Topic.COMMANDS), partition)
+        ends = log.end(Topic.REPORTS, partition), log.end(Topic.COMMANDS, partition)
+        return (max(reports, 0), max(commands, 0)) == ends
+
     def all_decided() -> bool:
-        for partition in range(log.partitions):
-            reports, commands = log._offsets.committed((Topic.REPORTS, Topic.COMMANDS), partition)
-            ends = log.end(Topic.REPORTS, partition), log.end(Topic.COMMANDS, partition)
-            if (max(reports, 0), max(commands, 0)) != ends:
-                return False
-        return True
+        try:
+            return all(decided_to_the_end(partition) for partition in range(log.partitions))
+        except LogUnavailable:
+            # A commit is under way, or a broker is coming back.
+            return False
 
     wait_until(all_decided, "all inputs to be decided")
 
