@@ -186,9 +186,9 @@ def _robots_changed(
 ) -> None:
     """The robots that hold the task, held it or keep slots for it."""
     for name in names:
-        robot = None if name is None else cards.entity(Entity.ROBOT, pool.name, name)
-        if name is not None and robot is not None:
-            cards.put(Entity.ROBOT, pool.name, name, robot_cards.robot_after_task(robot, after, event))
+        robot = None if name is None else cards.own(Entity.ROBOT, pool.name, name)
+        if robot is not None:
+            robot_cards.robot_worked(robot, after, event)
 
 
 def _target_changed(

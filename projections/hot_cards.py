@@ -91,7 +91,7 @@ class HotCards:
         self._cards_max = cards_max
         self._pools: dict[str, HotPool] = {}
         self._entities: dict[Key, Any] = {}
-        self._dirty: dict[Key, Any] = {}
+        self._dirty: dict[Key, Any] = {}  # what the card was; of robots only the state counts
         self._at: dict[int, At] = {}
         self._moved: set[int] = set()
 
@@ -142,6 +142,15 @@ class HotCards:
         if key not in self._dirty:
             self._dirty[key] = before
         self._entities[key] = card
+
+    def own(self, entity: Entity, pool: str, name: str) -> Any:
+        """Any other card to be changed in place, or None. Copied once a batch, what it contains is not."""
+        key = (entity, pool, name)
+        card = self.entity(*key)
+        if card is not None and key not in self._dirty:
+            self._dirty[key] = card
+            card = self._entities[key] = card.copy()
+        return card
 
     def pool_card(self, pool: str) -> PoolCard:
         """The card of a pool, new if there is none."""

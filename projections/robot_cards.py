@@ -170,40 +170,38 @@ def robot_returned(card: RobotCard, event: Stored) -> RobotCard:
     return _settled(new, event)
 
 
-def robot_after_task(card: RobotCard, task: TaskCard, event: Stored) -> RobotCard:
-    """What a robot holds after an event about a task that it holds, held or is given."""
-    new = card.copy()
-    name, robot = task["id"], card["id"]
-    attempts = card["attempts"].copy()
+def robot_worked(card: RobotCard, task: TaskCard, event: Stored) -> None:
+    """Changes in place what a robot holds, after an event about a task that it holds, held or is given.
+
+    In place, because a robot of some hundred slots would be copied at every event of its tasks.
+    """
+    name, robot, attempts = task["id"], card["id"], card["attempts"]
     former = attempts.pop(name, None)
     used = card["used"] - (former[1] if former is not None else 0)
     if task["state"] in HELD_STATES and task.get("robot") == robot:
         attempts[name] = [task["attempt"], task["slot_cost"]]
         used += task["slot_cost"]
-    new["attempts"] = attempts
     if "holds" in task or "holds" in card:
-        used += _hold_slots(new, card, task)
-    new["used"] = used
+        used += _hold_slots(card, task)
+    card["used"] = used
     if event["type"] == "TaskAssigned.v1":
-        new["assigned_at"] = event["occurred_at"]
+        card["assigned_at"] = event["occurred_at"]
     word = ENDS.get(event["type"])
     if word is not None and event.get("robot") == robot:
-        new["counts"] = {**card["counts"], word: card["counts"].get(word, 0) + 1}
-    return _settled(new, event)
+        card["counts"][word] = card["counts"].get(word, 0) + 1
+    _settled(card, event)
 
 
-def _hold_slots(new: RobotCard, card: RobotCard, task: TaskCard) -> int:
+def _hold_slots(card: RobotCard, task: TaskCard) -> int:
     """Sets the robot's holds from the task's; returns by how much the slots in use change."""
-    before = card.get("holds", {})
+    before = card.pop("holds", {})
     own = f"{task['id']}/"
     holds = {name: cost for name, cost in before.items() if not name.startswith(own)}
     for hold in task.get("holds", ()):
         if hold["robot"] == card["id"]:
             holds[f"{own}{hold['attempt']}"] = hold["slot_cost"]
     if holds:
-        new["holds"] = holds
-    else:
-        new.pop("holds", None)
+        card["holds"] = holds
     return sum(holds.values()) - sum(before.values())
 
 

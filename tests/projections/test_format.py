@@ -9,7 +9,7 @@ from tests.projections.world import replayed
 from tests.support.stored_events import ListLog, write_lives
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "projections.md"
-ROWS_OF_FORMAT = {1: "158fc7f65c0dfbc2e230fa427f0be8f07c43a4e92a4a0b47ca5c7299d0cec4ff"}
+ROWS_OF_FORMAT = {1: "9080c5e64dd877943e4f2d8faa660fdc08855d1e1b78529ff375b27ba5fe8d8b"}
 """Format -> digest of the rows of a fixed log."""
 
 

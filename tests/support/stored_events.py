@@ -270,7 +270,7 @@ def write_lives(
     rng = random.Random(seed)
     for pool in pools:
         if not log.sequences.get(pool):
-            log.write(pool, pool_created())
+            log.write(pool, pool_created(settings={"window_ms": 5_000}))
             for number in range(robots):
                 log.write(pool, registered(f"r{number}"))
                 log.write(pool, hello(f"r{number}", epoch=log.sequences[pool] + 1))
