@@ -51,6 +51,7 @@ TASK: dict[str, Any] = {
         ("priority>7", False),
         ("failures=0", True),
         ("older=121m", False),
+        ("older=1h", True),
         ("older>=7200s older<=2h", True),
         ("older>2h", False),
         ("older<3h older<1d older>7199999ms", True),

@@ -65,11 +65,12 @@ class Crash(Exception):
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["before-the-write", "after-the-write"])
-def test_a_crash_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool) -> None:
+@pytest.mark.parametrize("days", [30.0, 1e-6], ids=["kept", "leaving-at-once"])
+def test_a_crash_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool, days: float) -> None:
     """F05: killed before or after each WriteBatch, the projector goes on and makes the rows of a clean replay."""
     log = ListLog(gap=2)
     write_lives(log, seed=9, tasks=80)
-    expected = replayed(log, tmp_path / "clean")
+    expected = replayed(log, tmp_path / "clean", ended_days=days)
     write = Store.write
 
     def dying(store: Store, writes: Mapping[Table, Any]) -> None:
@@ -79,7 +80,7 @@ def test_a_crash_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
     crashes = 0
     while True:
-        projector = Projector(log, tmp_path / "killed", records_max=23)
+        projector = Projector(log, tmp_path / "killed", days, records_max=23)
         projector.open()
         try:
             monkeypatch.setattr(Store, "write", dying)
@@ -97,7 +98,7 @@ def test_a_crash_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         finally:
             projector.close()
     assert crashes > 10
-    assert replayed(log, tmp_path / "killed") == expected
+    assert replayed(log, tmp_path / "killed", ended_days=days) == expected
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
