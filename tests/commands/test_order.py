@@ -100,6 +100,23 @@ def test_service_is_round_robin_over_a_thousand_targets() -> None:
     world.verify()
 
 
+@pytest.mark.parametrize(("at", "first"), [(7, "n1"), (11, "a2")])
+def test_a_turn_counts_within_its_ageing_interval(at: int, first: str) -> None:
+    """A target that was served is behind others in the same interval; for later ones it counts as never served."""
+    play(
+        f"""
+        t+0   robot    r1
+        t+5   submit   a1 target=s1    -> TaskSubmitted a1, TaskAssigned a1
+        t+5   keep     r1
+        t+5   accept   r1 a1
+        t+{at} submit  a2 target=s1
+        t+{at}.5 submit n1
+        t+12  complete r1 a1           -> TaskCompleted a1, TaskAssigned {first}
+    """,
+        ageing_ms=10_000,
+    )
+
+
 def test_one_target_is_never_held_twice() -> None:
     """S3: whatever the kind, the robot or the failure; other targets go on."""
     world = play("""
