@@ -131,7 +131,7 @@ def test_what_has_no_answer_is_sent_again_on_the_next_connection(server: Scripte
         server.cut()
         until(lambda: len(server.received) == 6, "six again")
         assert server.received == before
-        assert server.connections == 2
+        assert server.connections >= 2  # a slow machine may break one more
         for asked in server.received:
             server.accept(asked)
         assert [future.result(CEILING_S).id for future in futures[4:]] == [asked["id"] for asked in before]
