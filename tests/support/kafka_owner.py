@@ -7,12 +7,12 @@ events so far, folded from `events` at take-over: an input decided twice, or a f
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
 import sys
 import threading
+import uuid
 from dataclasses import dataclass
 
 from streams.kafka_log import KafkaLog
@@ -29,9 +29,9 @@ class Echo:
 
     def run(self) -> None:
         """Takes over and decides until the seat is lost."""
-        for attempt in itertools.count():
+        while True:
             try:
-                self._live(f"{self.name}-{id(self.seat):x}-{attempt}")
+                self._live(f"{self.name}-{uuid.uuid4()}")
             except Fenced:
                 self._say("fenced")
             except LogUnavailable:
