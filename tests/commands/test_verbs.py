@@ -119,6 +119,15 @@ def test_change_keeps_what_it_does_not_name() -> None:
     assert world.state.tasks["t1"].terms.priority == 9
 
 
+def test_a_not_before_in_the_past_makes_nobody_older() -> None:
+    """Eligible from the later of submission and not-before: a change cannot jump the queue."""
+    play("""
+        t+5   submit   t1
+        t+6   change   t1 not_before=1 -> TaskChanged t1
+        t+9   robot    r1              -> TaskAssigned t1 waited_ms=4000
+    """)
+
+
 CHANGES: dict[str, e.TaskChanges] = {
     "/priority": e.TaskChanges(priority=10),
     "/slot_cost": e.TaskChanges(slot_cost=0),
