@@ -124,6 +124,20 @@ def test_when_all_able_robots_said_no_exclusions_end_with_back_off() -> None:
     world.verify()
 
 
+def test_a_clearing_ends_the_exclusions_of_all() -> None:
+    """Not only of the robot that said no last."""
+    play("""
+        t+0   submit   t1
+        t+0   robot    r1              -> TaskAssigned t1 #1 r1
+        t+0   robot    r2
+        t+0   keep     r1 r2
+        t+1   reject   r1 t1           -> AssignmentRejected t1 #1, TaskAssigned t1 #2 r2
+        t+2   reject   r2 t1           -> AssignmentRejected t1 #2 clears_exclusions=True
+        t+2   drain    r2
+        t+4   wait                     -> TaskAssigned t1 #3 r1
+    """)
+
+
 def test_a_reject_in_a_loop_does_not_stop_others() -> None:
     """I3: what one robot rejects over and over is done by another, and what nobody wants stops nothing else."""
     world = World()
