@@ -1,7 +1,7 @@
 """Threads for handlers: made when needed, used again, the one that was busy last goes first.
 
-A thread wakes the next one only when it has taken work and more is waiting, so a burst of short tasks is done by few
-threads (each change of thread costs more than such a task), and blocking ones still spread over all of them.
+A thread wakes the next one only when it has taken work and more is waiting: short tasks that come one by one stay with
+one thread (each change of thread costs more than such a task), and blocking ones still spread over all of them.
 """
 
 from __future__ import annotations

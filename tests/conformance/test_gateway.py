@@ -6,6 +6,7 @@ a field; one byte too long; and cut off after it was sent.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import socket
@@ -119,8 +120,9 @@ def cut(robot: RawRobot) -> None:
             raw.sendall(head.encode() + body.encode())
         return
     connection: ClientConnection = robot.connection  # type: ignore[attr-defined]
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
-    connection.socket.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(OSError):  # the gateway may have closed it already, as after bye
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+        connection.socket.shutdown(socket.SHUT_WR)
 
 
 def comparable(message: Fields) -> Fields:

@@ -34,22 +34,17 @@ def test_blocking_work_spreads_over_all_threads_and_not_more() -> None:
     pool.close()
 
 
-def test_short_work_is_done_by_few_threads() -> None:
-    """A burst of ten thousand short tasks does not wake all 64 threads."""
-    pool, threads, lock, left = ThreadPool(64, "t"), set[int](), threading.Lock(), [10_000]
-    done = threading.Event()
-
-    def work() -> None:
-        with lock:
-            threads.add(threading.get_ident())
-            left[0] -= 1
-            if left[0] == 0:
-                done.set()
-
-    for _ in range(10_000):
-        pool.submit(work)
-    assert done.wait(CEILING_S)
-    assert len(threads) < 32
+def test_the_thread_that_was_busy_last_goes_first() -> None:
+    """Work that comes one at a time stays with one thread of those that are there."""
+    pool, barrier, threads = ThreadPool(8, "t"), threading.Barrier(9), set[int]()
+    for _ in range(8):
+        pool.submit(lambda: barrier.wait(CEILING_S))
+    barrier.wait(CEILING_S)
+    for _ in range(100):
+        until(lambda: len(pool._idle) == 8, "all threads to be idle")
+        pool.submit(lambda: threads.add(threading.get_ident()))
+    until(lambda: len(pool._idle) == 8, "all threads to be idle")
+    assert len(threads) == 1
     pool.close()
 
 
