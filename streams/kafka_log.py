@@ -40,11 +40,10 @@ class KafkaLog:
         unanswered_s: float = UNANSWERED_S,
     ) -> None:
         clients = Clients(bootstrap, prefix, kafka_settings or {})
-        admin = clients.admin()
         self._clients = clients
         self._unanswered_s = unanswered_s
-        self.partitions = require_good(clients, admin)
-        self._offsets = Offsets(clients, admin)
+        self.partitions = require_good(clients, clients.admin())
+        self._offsets = Offsets(clients)
         name = require_name(clients, self._offsets)
         self.log_id = name.log_id
         self.format = name.format

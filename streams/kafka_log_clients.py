@@ -156,7 +156,7 @@ class Clients:
         return TopicPartition(self.topic(topic), partition, offset)
 
     def admin(self) -> AdminClient:
-        """A client for questions. It says nothing itself: what fails is raised at the question."""
+        """A client for topics and their settings. It says nothing itself: what fails is raised at the question."""
         return self._made(AdminClient, {**COMMON, "log_level": 0})
 
     def appender(self) -> Producer:
@@ -175,9 +175,19 @@ class Clients:
         """A consumer for whole partitions, of no group."""
         return self._made(Consumer, {**COMMON, **CONSUMER, **FOLLOWING, "group.id": f"{self.prefix}-no-group"})
 
+    def scanner(self) -> Consumer:
+        """A consumer that reads one partition to its end, of no group; it learns soon that it is there."""
+        role = {**COMMON, **CONSUMER, **FOLLOWING, "fetch.wait.max.ms": 5, "group.id": f"{self.prefix}-no-group"}
+        return self._made(Consumer, role)
+
     def reader(self) -> Consumer:
         """A consumer for single records, of no group; it fetches little beyond them."""
         return self._made(Consumer, {**COMMON, **CONSUMER, **READING_ONE, "group.id": f"{self.prefix}-no-group"})
+
+    def asker(self, isolation: str) -> Consumer:
+        """A consumer that only asks for offsets, in the owners' name; what fails is raised at the question."""
+        role = {**COMMON, **CONSUMER, "isolation.level": isolation, "group.id": self.owners, "log_level": 0}
+        return self._made(Consumer, role)
 
     def member(self, name: str) -> Consumer:
         """A consumer that may join the owners as `name`."""

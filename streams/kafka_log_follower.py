@@ -183,7 +183,7 @@ def scan(clients: Clients, at: TopicPartition, end: int) -> Iterator[list[Messag
     """
     position = at.offset
     while position < end:
-        consumer = clients.follower()
+        consumer = clients.scanner()
         try:
             consumer.assign([TopicPartition(at.topic, at.partition, position)])
             for found, after in _scanned(consumer, at, position, end):

@@ -1,19 +1,23 @@
-"""Questions to the broker about offsets: beginnings, ends, committed input positions."""
+"""Questions to the broker about offsets: beginnings, ends, committed input positions.
+
+They are asked by consumers that never join or fetch, not by librdkafka's admin client: that one waits for ever for a
+coordinator after a lost connection (librdkafka issues 5456 and 5511), believes what it knew of leaders before a broker
+restarted, and ends the whole process when it is dropped with a question open (all seen).
+"""
 
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # it is public by its documentation
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from streams.kafka_log_clients import ANSWER_S, Clients, error_of, fault
+from streams.kafka_log_clients import Clients, error_of, fault
 from streams.port import Topic
 
 NOTHING_COMMITTED: Final = -1
-EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 MOMENT_S: Final = 5.0
-COORDINATOR_S: Final = 3.0
+QUESTION_S: Final = 3.0
+"""How long one question may take; calls of one consumer wait for each other, so this is short."""
 IN_A_MOMENT: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -21,7 +25,6 @@ IN_A_MOMENT: Final = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError._UNKNOWN_PARTITION,
-        KafkaError._NOENT,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -29,76 +32,72 @@ IN_A_MOMENT: Final = frozenset(
         KafkaError._TIMED_OUT,
     }
 )
-"""Said for a moment after a topic was made, when a leader moves, while a commit ends; librdkafka does not ask again."""
+"""Said for a moment after a topic was made, when a leader moves, while a commit ends."""
 Answer = TypeVar("Answer")
-LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class Offsets:
-    """Asks one broker; every answer is of now. Raises LogUnavailable and LogMisconfigured. Used by any thread."""
+    """Every answer is of now. Raises LogUnavailable and LogMisconfigured. Used by any thread."""
 
-    def __init__(self, clients: Clients, admin: AdminClient) -> None:
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._admin = admin
+        self._asker = clients.asker("read_committed")
+        self._uncommitted = clients.asker("read_uncommitted")
 
     def beginning(self, topic: Topic, partition: int) -> int:
         """The smallest offset that is kept."""
-        return self._listed(self._clients.at(topic, partition), EARLIEST, IsolationLevel.READ_COMMITTED)
+        return self._kept(self._asker, self._clients.at(topic, partition))[0]
 
     def end(self, topic: Topic, partition: int) -> int:
         """The read-committed end: nothing at or beyond it can be read now."""
-        return self._listed(self._clients.at(topic, partition), LATEST, IsolationLevel.READ_COMMITTED)
+        return self._kept(self._asker, self._clients.at(topic, partition))[1]
 
     def written_end(self, topic: Topic, partition: int) -> int:
         """The end with what is written but not committed yet."""
-        return self._listed(self._clients.at(topic, partition), LATEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._kept(self._uncommitted, self._clients.at(topic, partition))[1]
 
     def snapshots(self, partition: int) -> tuple[TopicPartition, int]:
         """Where one partition of snapshots begins, and its end."""
         at = TopicPartition(self._clients.snapshots, partition)
-        end = self._listed(at, LATEST, IsolationLevel.READ_COMMITTED)
-        at.offset = self._listed(at, EARLIEST, IsolationLevel.READ_COMMITTED)
+        at.offset, end = self._kept(self._asker, at)
         return at, end
 
     def committed(self, topics: Sequence[Topic], partition: int) -> list[int]:
         """The owners' committed positions, NOTHING_COMMITTED where there is none; never those of an open commit."""
-        at = [TopicPartition(self._clients.topic(topic), partition) for topic in topics]
-        asked = [ConsumerGroupTopicPartitions(self._clients.owners, at)]
+        at = [self._clients.at(topic, partition) for topic in topics]
 
         def ask() -> list[int]:
-            # A new client: one that met a lost connection may wait for its coordinator for ever (issue 5511).
-            admin = self._clients.admin()
-            answers = admin.list_consumer_group_offsets(asked, require_stable=True, request_timeout=COORDINATOR_S)
-            found = {answer.topic: answer for answer in answers[self._clients.owners].result().topic_partitions}
-            for answer in found.values():
+            # A new consumer: one that nobody polls does not look for a coordinator that it lost.
+            found = self._clients.asker("read_committed").committed(at, timeout=QUESTION_S)
+            for answer in found:
                 if answer.error is not None:
                     raise KafkaException(answer.error)
-            return [max(found[one.topic].offset, NOTHING_COMMITTED) for one in at]
+            by_name = {answer.topic: answer.offset for answer in found}
+            return [max(by_name[one.topic], NOTHING_COMMITTED) for one in at]
 
-        return self._patiently(ask, f"reading the input positions of partition {partition}")
+        return _patiently(ask, f"reading the input positions of partition {partition}")
 
-    def _listed(self, at: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel) -> int:
-        def ask() -> int:
-            admin = self._admin
-            answers = admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=ANSWER_S)
-            offset = int(answers[at].result().offset)
-            if offset < 0:
-                # This is how librdkafka says that the partition has no leader now.
+    @staticmethod
+    def _kept(asker: Consumer, at: TopicPartition) -> tuple[int, int]:
+        def ask() -> tuple[int, int]:
+            kept = asker.get_watermark_offsets(at, timeout=QUESTION_S)
+            if kept is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            if min(kept) < 0:
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-            return offset
+            return kept
 
-        return self._patiently(ask, f"asking for an offset of {at.topic} {at.partition}")
+        return _patiently(ask, f"asking for an offset of {at.topic} {at.partition}")
 
-    def _patiently(self, ask: Callable[[], Answer], doing: str) -> Answer:
-        """The answer, asked for again where the broker says that it will have one in a moment."""
-        give_up = time.monotonic() + MOMENT_S
-        while True:
-            try:
-                return ask()
-            except KafkaException as failed:
-                error = error_of(failed)
-                if error.code() not in IN_A_MOMENT or time.monotonic() > give_up:
-                    raise fault(error, doing) from None
-            time.sleep(0.05)
-            # The client believes what it knew of leaders before; a new one asks.
-            self._admin = self._clients.admin()
+
+def _patiently(ask: Callable[[], Answer], doing: str) -> Answer:
+    """The answer, asked for again where the broker says that it will have one in a moment."""
+    give_up = time.monotonic() + MOMENT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as failed:
+            error = error_of(failed)
+            if error.code() not in IN_A_MOMENT or time.monotonic() > give_up:
+                raise fault(error, doing) from None
+        time.sleep(0.05)

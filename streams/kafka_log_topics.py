@@ -239,7 +239,7 @@ def init_log(
         "made the topics but does not show them yet",
     )
     require_good(clients, admin)
-    return _write_name(clients, Offsets(clients, admin), None).log_id
+    return _write_name(clients, Offsets(clients), None).log_id
 
 
 def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings | None = None) -> list[str]:
@@ -251,7 +251,7 @@ def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings
     admin = clients.admin()
     found = find_topics(clients, admin)
     said = differences(clients, admin, found)
-    if clients.snapshots in found.partitions and read_name(clients, Offsets(clients, admin)) is None:
+    if clients.snapshots in found.partitions and read_name(clients, Offsets(clients)) is None:
         said.append(f"The log of {prefix} has no name yet: run `fleetlog log init`.")
     return said
 
@@ -261,7 +261,7 @@ def raise_log_format(
 ) -> None:
     """Lifts the log's format (never lowers it). Raises LogMisconfigured, LogUnavailable."""
     clients = Clients(bootstrap, prefix, kafka_settings or {})
-    offsets = Offsets(clients, clients.admin())
+    offsets = Offsets(clients)
     name = require_name(clients, offsets)
     if new_format < name.format:
         raise LogMisconfigured(f"The log has format {name.format} already; a format is never lowered.")

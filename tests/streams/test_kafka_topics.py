@@ -200,7 +200,7 @@ def test_questions_to_a_broker_that_does_not_answer(
     broker: Broker, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`end` and `read_at` say LogUnavailable and work again afterwards; followers just wait."""
-    monkeypatch.setattr(kafka_log_offsets, "ANSWER_S", 1.0)
+    monkeypatch.setattr(kafka_log_offsets, "QUESTION_S", 1.0)
     monkeypatch.setattr(kafka_log_offsets, "MOMENT_S", 1.0)
     monkeypatch.setattr(kafka_log_follower, "ANSWER_S", 1.0)
     site = KafkaSite(broker, proxy, partitions=1)
