@@ -21,9 +21,9 @@ import httpx
 import pytest
 from websockets.sync.client import ClientConnection
 
-from tests.conformance.rows import ABOUT_ATTEMPTS, ROWS, Fields, Row, Scene, with_value
+from robot_gateway.conformance.message_table import ABOUT_ATTEMPTS, ROWS, Fields, Row, Scene, with_value
+from robot_gateway.conformance.raw_robot import PollingRobot, RawRobot, WebSocketRobot
 from tests.support.fleet import Fleet, until
-from tests.support.raw_robot import PollingRobot, RawRobot, WebSocketRobot
 
 POOL_NUMBERS = itertools.count(1)
 TRANSPORTS: dict[str, type[RawRobot]] = {"websocket": WebSocketRobot, "polling": PollingRobot}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_gateway import FakeGateway, Session
+from robot_gateway.conformance.fake_gateway import FakeGateway, Session
 from tests.support.robots_under_test import RobotUnderTest, start, start_program
 
 ROBOTS = ["thread", "shell", "c"]

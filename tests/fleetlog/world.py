@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
+from robot_gateway.conformance.raw_robot import PollingRobot
 from tests.support.fleet import CEILING_S, Fleet, until
-from tests.support.raw_robot import PollingRobot
 
 TASKS = {
     "order-17": "COMPLETED",

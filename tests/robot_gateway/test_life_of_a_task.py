@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.raw_robot import RawRobot
+from robot_gateway.conformance.raw_robot import RawRobot
 from tests.support.site import Site, until
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from robot_gateway.conformance.raw_robot import PollingRobot
 from robot_gateway.polling import PollChannel
-from tests.support.raw_robot import PollingRobot
 from tests.support.site import Site, until
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from commands.messages import Hello
 from robot_gateway import sessions
-from tests.support.raw_robot import RawRobot
+from robot_gateway.conformance.raw_robot import RawRobot
 from tests.support.site import Site, until
 
 Enter = Callable[..., RawRobot]

@@ -15,8 +15,8 @@ from websockets.typing import Subprotocol
 
 from commands.messages import CLOSE_CODES, PROTOCOL, ROBOT_FRAME_BYTES_MAX
 from robot_gateway import websocket
+from robot_gateway.conformance.raw_robot import WebSocketRobot
 from robot_gateway.tokens import new_token, write_tokens
-from tests.support.raw_robot import WebSocketRobot
 from tests.support.site import Site, until
 
 

@@ -19,13 +19,13 @@ import httpx
 
 from projections.projector import Projector
 from projections.queries import Tables
+from robot_gateway.conformance.raw_robot import PollingRobot, WebSocketRobot
 from robot_gateway.gateway import Gateway
 from robot_gateway.serve import Served
 from robot_gateway.settings import GatewaySettings
 from streams.memory_log import MemoryLog, MemoryStore
 from streams.owner import OwnerSettings
 from streams.processor import Processor
-from tests.support.raw_robot import PollingRobot, WebSocketRobot
 from tests.support.scripted_owner import ScriptedOwner
 
 CEILING_S = 60.0

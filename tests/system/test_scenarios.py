@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from robot_gateway.conformance.raw_robot import WebSocketRobot
 from tests.support.broker import Broker
-from tests.support.raw_robot import WebSocketRobot
 from tests.system.judge import judge
 from tests.system.product import Part, Product, embedded, on_kafka, wait_until
 

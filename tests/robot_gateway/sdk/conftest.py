@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fake_gateway import FakeGateway
+from robot_gateway.conformance.fake_gateway import FakeGateway
 from tests.support.fleet import Fleet
 
 POOLS = itertools.count(1)

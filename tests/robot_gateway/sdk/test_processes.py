@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from robot_gateway.conformance.fake_gateway import FakeGateway, Session
 from robot_gateway.sdk import Robot, TaskContext
-from tests.support.fake_gateway import FakeGateway, Session
 from tests.support.fleet import CEILING_S, until
 
 PROJECT = Path(__file__).parents[3]

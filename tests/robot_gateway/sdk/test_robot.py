@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from robot_gateway.conformance.fake_gateway import FakeGateway
 from robot_gateway.sdk import AsyncTaskContext, FleetlogError, Robot, TaskContext, errors
-from tests.support.fake_gateway import FakeGateway
 from tests.support.fleet import CEILING_S, until
 
 Make = Callable[..., Robot]

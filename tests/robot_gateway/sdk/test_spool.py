@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from robot_gateway.conformance.fake_gateway import FakeGateway
 from robot_gateway.sdk import FleetlogError
 from robot_gateway.sdk.outbox import Message
 from robot_gateway.sdk.spool import Spool
-from tests.support.fake_gateway import FakeGateway
 from tests.support.robots_under_test import InThisProcess
 
 

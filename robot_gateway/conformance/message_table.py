@@ -15,7 +15,7 @@ import httpx
 
 from commands.messages import BODY_BYTES_MAX
 from robot_gateway.sdk import Client
-from tests.support.raw_robot import RawRobot
+from robot_gateway.conformance.raw_robot import RawRobot
 
 Fields = dict[str, Any]
 DETAIL_BYTES_MAX = 16 * 1024
