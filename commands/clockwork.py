@@ -1,4 +1,4 @@
-"""What time does beside closing windows: accept-by, lost-robot wait, holds, deadlines, pauses, not-before, back-off.
+"""What time does beside closing windows: accept-by, lost-robot wait, holds, deadlines, pauses, not-before, rates.
 
 A timer only asks to look; each look checks the rows again, so it may come late, early or twice.
 """
@@ -128,8 +128,8 @@ def _pause(state: PoolState, key: str, at: int, now: int) -> Iterator[Step]:
     yield e.DispatchResumed(scope=scope, name_=name or None, reason="until reached"), []  # type: ignore[arg-type]
 
 
-def _excluded(state: PoolState, key: str, at: int, now: int) -> Iterator[Step]:
-    """An exclusion is over: nothing to write, dispatch looks again."""
+def _look_again(state: PoolState, key: str, at: int, now: int) -> Iterator[Step]:
+    """An exclusion is over, or a rate lets one more begin: nothing to write, dispatch looks again."""
     yield from ()
 
 
@@ -140,5 +140,6 @@ _ACTS: Final[dict[str, Callable[[PoolState, str, int, int], Iterator[Step]]]] = 
     "hold": _hold,
     "deadline": _deadline,
     "pause": _pause,
-    "excluded": _excluded,
+    "excluded": _look_again,
+    "limit": _look_again,
 }

@@ -1,8 +1,9 @@
 """The dispatcher: which waiting task goes to which robot next, as a function of pool state and instant.
 
-The next task is the best top among the lanes that have an able robot with room (the keys stand in `commands/queue.py`,
-the order in docs/understand/order.md); the robot is chosen by most preferred conditions met, the one that ran the task
-before, fewest capabilities beyond the requirement, least loaded share of slots, longest without an assignment, id.
+The next task is the best top among the lanes that are below their limits and have an able robot with room (the keys
+stand in `commands/queue.py`, the order in docs/understand/order.md); the robot is chosen by most preferred conditions
+met, the one that ran the task before, fewest capabilities beyond the requirement, least loaded share of slots, longest
+without an assignment, id.
 """
 
 from collections.abc import Iterator
@@ -29,38 +30,46 @@ def next_assignment(state: PoolState, now: int) -> Step | None:
     queue = state.queue
     if not queue.free or state.frozen or ("pool", "") in state.paused:
         return None
-    aside: list[tuple[Lane, Entry]] = []
+    aside: list[Top] = []
     try:
-        while len(aside) <= ASIDE_MAX:
-            tops = _tops(queue)
-            reserved = _reserved(queue, tops)
-            chosen = min((top for top in tops if _anybody(queue, top, reserved)), key=_order, default=None)
-            if chosen is None:
-                return None
-            entry, lane = chosen
-            task = _task_of(queue, entry)
-            robot = _robot_for(queue, lane.need, task, now, None if _before(entry, reserved) else reserved)
-            if robot is not None:
-                return _assigned(state, queue, entry, lane, task, robot, now)
-            aside.append((lane, heappop(lane.heap)))
-        return None
+        chosen = _next_candidate(queue, now, aside)
+        return None if chosen is None else _assigned(state, chosen, _next_candidate(queue, now, aside), now)
     finally:
-        for lane, entry in aside:
+        for entry, lane in aside:
             heappush(lane.heap, entry)
 
 
 Top = tuple[Entry, Lane]
 Reservation = tuple[Entry, Robot]
+Candidate = tuple[Entry, Lane, Task, Robot]
+
+
+def _next_candidate(queue: Queue, now: int, aside: list[Top]) -> Candidate | None:
+    """The best task that a robot can take now, with that robot; what was looked at is out of its lane, in `aside`."""
+    while len(aside) <= ASIDE_MAX:
+        tops = _tops(queue, now)
+        reserved = _reserved(queue, tops)
+        best = min((top for top in tops if _anybody(queue, top, reserved)), key=_order, default=None)
+        if best is None:
+            return None
+        entry, lane = best
+        aside.append((heappop(lane.heap), lane))
+        task = _task_of(queue, entry)
+        robot = _robot_for(queue, lane.need, task, now, None if _before(entry, reserved) else reserved)
+        if robot is not None:
+            return entry, lane, task, robot
+    return None
 
 
 def _order(top: Top) -> Entry:
     return top[0]
 
 
-def _tops(queue: Queue) -> list[Top]:
+def _tops(queue: Queue, now: int) -> list[Top]:
+    """The first of each lane that is below its limits: what may be assigned if a robot has room."""
     tops = []
     for lane in queue.lanes.values():
-        if not lane.blocked and (entry := queue.top(lane)) is not None:
+        if not lane.blocked and queue.below_limits(lane, now) and (entry := queue.top(lane)) is not None:
             tops.append((entry, lane))
     return tops
 
@@ -108,10 +117,10 @@ def _robot_key(task: Task, robot: Robot) -> tuple[int, bool, int, float, int, st
     return -preferred, not before, beyond, robot.used / robot.slots, robot.served, robot.id
 
 
-def _assigned(state: PoolState, queue: Queue, entry: Entry, lane: Lane, task: Task, robot: Robot, now: int) -> Step:
+def _assigned(state: PoolState, chosen: Candidate, other: Candidate | None, now: int) -> Step:
+    entry, lane, task, robot = chosen
     terms = task.terms
-    rule, other = _decided_by(queue, entry, lane)
-    level = bucket(now, terms.priority, state.settings.ageing_ms) if other is None else max(entry[0], other[0])
+    level = bucket(now, terms.priority, state.settings.ageing_ms) if other is None else max(entry[0], other[0][0])
     attempt = task.attempt + 1
     saved = None if task.story is None else task.story.checkpoint
     event = e.TaskAssigned(
@@ -128,7 +137,7 @@ def _assigned(state: PoolState, queue: Queue, entry: Entry, lane: Lane, task: Ta
         checkpoint_number=None if saved is None else saved.number,
         level=level,
         waited_ms=now - task.eligible_at,
-        because=e.Because(rule=rule, passed_over=_passed_over(lane.need, task, robot, now)),
+        because=e.Because(rule=_decided_by(entry, other), passed_over=_passed_over(lane.need, task, robot, now)),
     )
     return event, []
 
@@ -142,17 +151,14 @@ def assignment_message(state: PoolState, event: e.TaskAssigned) -> a.Draft:
     return a.assign(state, robot, task, task.current, assignment_id(state, task), event.occurred_at)
 
 
-def _decided_by(queue: Queue, entry: Entry, lane: Lane) -> tuple[str, Entry | None]:
-    """The rule that put this task first, and the best other candidate."""
-    heappop(lane.heap)
-    other = min((top for top, _ in _tops(queue)), default=None)
-    heappush(lane.heap, entry)
+def _decided_by(entry: Entry, other: Candidate | None) -> str:
+    """The rule that put this task before the best other candidate."""
     if other is None:
-        return "only candidate", None
-    differs = next(k for k in range(len(_RULES)) if entry[k] != other[k])
+        return "only candidate"
+    differs = next(k for k in range(len(_RULES)) if entry[k] != other[0][k])
     if _RULES[differs] == "turn" and entry[differs] == NEVER_SERVED:
-        return "turn (never served)", other
-    return _RULES[differs], other
+        return "turn (never served)"
+    return _RULES[differs]
 
 
 def _passed_over(need: Need, task: Task, chosen: Robot, now: int) -> list[e.PassedOver]:

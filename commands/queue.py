@@ -48,12 +48,13 @@ class Need:
 class Lane:
     """A heap of entries; `live` of them are valid, `waiting` tasks belong to it, `targets` have tasks in it."""
 
-    __slots__ = ("heap", "key", "kind", "live", "need", "paused", "targets", "waiting")
+    __slots__ = ("heap", "key", "kind", "limit_key", "live", "need", "paused", "targets", "waiting")
 
-    def __init__(self, key: tuple[Any, ...], need: Need, kind: str, paused: bool) -> None:
+    def __init__(self, key: tuple[Any, ...], need: Need, kind: str, limit_key: str | None, paused: bool) -> None:
         self.key = key
         self.need = need
         self.kind = kind
+        self.limit_key = limit_key
         self.paused = paused
         self.heap: list[Entry] = []
         self.live = 0
@@ -216,6 +217,10 @@ class Queue:
             heappop(heap)
         return heap[0] if heap else None
 
+    def below_limits(self, lane: Lane, now: int) -> bool:
+        """Whether the limits of its kind and key let one more of its tasks be assigned now."""
+        return self._state.limits.below(lane.kind, lane.limit_key, now)
+
     def need_of(self, terms: Terms) -> Need:
         """The need of these terms, made if there is none."""
         key = (terms.needed, terms.slot_cost)
@@ -232,7 +237,7 @@ class Queue:
         lane = self.lanes.get(key)
         if lane is None:
             paused = ("kind", terms.kind) in self._state.paused
-            lane = self.lanes[key] = Lane(key, self.need_of(terms), terms.kind, paused)
+            lane = self.lanes[key] = Lane(key, self.need_of(terms), terms.kind, terms.limit_key, paused)
         return lane
 
     def _rebuild(self, lane: Lane) -> None:

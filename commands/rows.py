@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 from commands.events import Deadlines
 from commands.evolve import new_pool
 from commands.evolve.tasks import ask_for_deadlines
+from commands.limits import Limit
 from commands.requirements import abilities_of
 from commands.settings import PoolSettings
 from commands.state import (
@@ -117,7 +118,7 @@ def _header(state: PoolState) -> dict[str, Any]:
         "idle_targets": list(state.idle_targets),
         "paused": [[scope, name, until] for (scope, name), until in sorted(state.paused.items())],
         "unsatisfiable": sorted([list(requirement), cost] for requirement, cost in state.unsatisfiable),
-        "limits": [[*key, value] for key, value in sorted(state.limits.items())],
+        "limits": [[*limited, limit.as_row()] for limited, limit in sorted(state.limits.rows.items())],
         "schedules": dict(sorted(state.schedules.items())),
     }
 
@@ -222,7 +223,7 @@ def _pool_from(pool: str, header: dict[str, Any]) -> PoolState:
     state.idle_targets = dict.fromkeys(header["idle_targets"])
     state.paused = {(scope, name): until for scope, name, until in header["paused"]}
     state.unsatisfiable = {(tuple(requirement), cost) for requirement, cost in header["unsatisfiable"]}
-    state.limits = {(scope, name): value for scope, name, value in header["limits"]}
+    state.limits.rows = {(scope, name): Limit.from_row(row) for scope, name, row in header.get("limits", [])}
     state.schedules = header["schedules"]
     return state
 
@@ -289,6 +290,7 @@ def _derive(state: PoolState, now: int) -> None:
             robot = state.robots[current.robot]
             robot.used += current.slot_cost
             robot.tasks[task.id] = None
+            state.limits.hold(task.terms.kind, task.terms.limit_key)
             if task.state == "ASSIGNED":
                 state.timers.push(current.accept_by, "accept", task.id)
             if current.wait_until is not None:
@@ -306,6 +308,9 @@ def _derive(state: PoolState, now: int) -> None:
     for (scope, name), paused_until in state.paused.items():
         if paused_until is not None:
             state.timers.push(paused_until, "pause", f"{scope}/{name}")
+    for (limit_scope, name), limit in state.limits.rows.items():
+        if limit.opens_at() > now:
+            state.timers.push(limit.opens_at(), "limit", f"{limit_scope}/{name}")
     for robot in state.robots.values():
         state.queue.room_changed(robot)
     state.queue.rekey_all(now)

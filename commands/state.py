@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from commands.events import Deadlines
 from commands.ids import ZERO_HASH
+from commands.limits import Limits
 from commands.requirements import Abilities, kind_condition
 from commands.settings import PoolSettings
 
@@ -290,7 +291,7 @@ class PoolState:
     running: dict[str, Task] = field(default_factory=dict)
     paused: dict[tuple[str, str], int | None] = field(default_factory=dict)
     unsatisfiable: set[tuple[tuple[str, ...], int]] = field(default_factory=set)
-    limits: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
     schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
     shared_terms: "WeakValueDictionary[tuple[Any, ...], Terms]" = field(default_factory=WeakValueDictionary)
 

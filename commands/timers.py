@@ -3,7 +3,7 @@
 from heapq import heappop, heappush
 from typing import Literal
 
-What = Literal["due", "accept", "lost_wait", "hold", "deadline", "pause", "excluded"]
+What = Literal["due", "accept", "lost_wait", "hold", "deadline", "pause", "excluded", "limit"]
 
 
 class Timers:

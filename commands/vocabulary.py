@@ -11,6 +11,7 @@ RobotState = Literal["OFFLINE", "ERROR", "BUSY", "IDLE"]
 LostPolicy = Literal["requeue", "wait", "ask", "never"]
 DeadReason = Literal["failed", "fatal", "poison", "deadline"]
 PauseScope = Literal["pool", "target", "kind", "task"]
+LimitScope = Literal["kind", "key"]
 
 HELD_STATES: Final = frozenset({"ASSIGNED", "RUNNING", "LOST"})
 """States in which a task holds its robot's slots and its target."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 from commands import events as e
 from commands.evolve.robots import reset_counts
 from commands.evolve.tasks import Appliers
+from commands.limits import Limit
 from commands.settings import SETTING_NAMES, PoolSettings
 from commands.state import PoolState
 
@@ -61,15 +62,11 @@ def _pause_changed(state: PoolState, scope: str, name: str, paused: bool, now: i
 
 
 def _limit_set(state: PoolState, event: e.LimitSet, offset: int) -> None:
-    state.limits[event.scope, event.name_] = {
-        "running": event.running,
-        "rate_per_s": event.rate_per_s,
-        "burst": event.burst,
-    }
+    state.limits.rows[event.scope, event.name_] = Limit(event.running, event.rate_per_s, event.burst or 1)
 
 
 def _limit_removed(state: PoolState, event: e.LimitRemoved, offset: int) -> None:
-    state.limits.pop((event.scope, event.name_), None)
+    state.limits.rows.pop((event.scope, event.name_), None)
 
 
 def _unsatisfiable(state: PoolState, event: e.RequirementUnsatisfiable, offset: int) -> None:

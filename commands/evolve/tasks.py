@@ -121,6 +121,8 @@ def _assigned(state: PoolState, event: e.TaskAssigned, offset: int) -> None:
     robot.tasks[task.id] = None
     state.queue.room_changed(robot)
     state.timers.push(event.accept_by, "accept", task.id)
+    for (scope, name), opens_at in state.limits.take(task.terms.kind, task.terms.limit_key, event.occurred_at):
+        state.timers.push(opens_at, "limit", f"{scope}/{name}")
 
 
 def _withdrawn(state: PoolState, event: e.AssignmentWithdrawn, offset: int) -> None:
@@ -260,6 +262,7 @@ def _leave_attempt(state: PoolState, task: Task, how: str, final: bool, held: bo
         story = task.told()
         story.last_robot, story.last_end = current.robot, how
     state.running.pop(task.id, None)
+    state.limits.leave(task.terms.kind, task.terms.limit_key)
     task.current = None
     robot = state.robots.get(current.robot)
     if robot is not None:
