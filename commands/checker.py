@@ -23,7 +23,7 @@ RULES: Final = (
     "malformed", "pool", "sequence", "chain", "time", "id", "id twice", "parts",  # the record
     "transition", "terminal", "submitted twice", "dead reason",  # the state of a task
     "attempt", "robot", "late", "checkpoint", "cancel", "lease", "reported twice",  # its attempt
-    "target", "slots", "requirement", "not able", "paused", "too early", "hold", "retired",  # what it may have
+    "target", "slots", "requirement", "not able", "paused", "limit", "too early", "hold", "retired",  # what it may have
 )  # fmt: skip
 """What a finding may be about."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from commands.checker_limits import KnownLimits
 from commands.requirements import Abilities, abilities_of, meets
 from commands.vocabulary import HELD_STATES, TERMINAL_STATES, TRANSITIONS
 
@@ -29,6 +30,7 @@ class OpenTask:
     slot_cost: int
     target: str | None
     not_before: int
+    limit_key: str | None = None
     state: str = "WAITING"
     attempt: int = 0
     robot: str | None = None
@@ -85,6 +87,7 @@ class Model:
         self.holds: dict[tuple[str, int], HeldOn] = {}
         self.targets: dict[str, tuple[str, int]] = {}
         self.paused: set[tuple[str, str]] = set()
+        self.limits = KnownLimits()
         self.frozen = False
         self.ended: dict[str, tuple[int, int]] = {}
         self.ended_count = 0
@@ -141,6 +144,7 @@ class Model:
             slot_cost=event["slot_cost"],
             target=event.get("target"),
             not_before=event.get("not_before", 0),
+            limit_key=event.get("limit_key"),
         )
 
     def _note_ended(self, task_id: str, at: int) -> None:
@@ -162,6 +166,9 @@ class Model:
             self.say("paused", f"task {task_id}, its kind, target or pool is paused, or the pool is frozen")
         if event["slot_cost"] != task.slot_cost:
             self.say("slots", f"task {task_id} costs {task.slot_cost} slots, not {event['slot_cost']}")
+        above = self.limits.assigned(task.kind, task.limit_key, at)
+        if above is not None:
+            self.say("limit", above)
         robot = self.robots.get(name)
         if robot is None:
             self.say("not able", f"robot {name} is not registered")
@@ -203,6 +210,7 @@ class Model:
         """Slot and target are free, or held on."""
         key, name = (event["task"], task.attempt), task.robot or ""
         task.robot = None
+        self.limits.over(task.kind, task.limit_key)
         if event.get("held"):
             self.holds[key] = HeldOn(name, task.slot_cost, task.target, task.sequence)
             return
@@ -369,6 +377,9 @@ class Model:
         else:
             self.paused.discard(scope)
 
+    def _limit(self, event: Fields) -> None:
+        self.limits.changed(event)
+
     def _freeze(self, event: Fields) -> None:
         self.frozen = event["type"] == "PoolFrozen.v1"
         self._reset_counts(event)
@@ -416,6 +427,8 @@ _OTHERS: Final[dict[str, Callable[[Model, Fields], None]]] = {
     "PoolConfigured": Model._settings,
     "DispatchPaused": Model._pause,
     "DispatchResumed": Model._pause,
+    "LimitSet": Model._limit,
+    "LimitRemoved": Model._limit,
     "PoolFrozen": Model._freeze,
     "PoolUnfrozen": Model._freeze,
     "OwnershipTaken": Model._reset_counts,

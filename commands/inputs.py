@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from commands.events import Deadlines, TaskChanges
 from commands.messages import RobotMessage
-from commands.vocabulary import LostPolicy, PauseScope
+from commands.vocabulary import LimitScope, LostPolicy, PauseScope
 
 Version = Literal[1]
 
@@ -114,6 +114,23 @@ class ScopeBody:
     name: str | None = None
     until: int | None = None
     reason: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class LimitVerb:
+    """A limit: that of a kind, or of the tasks with a limit key."""
+
+    scope: LimitScope
+    name: str
+
+
+@dataclass(slots=True, kw_only=True)
+class LimitBody(LimitVerb):
+    """At most `running` tasks at once, `rate_per_s` assignments a second with up to `burst` together (1), or both."""
+
+    running: int | None = None
+    rate_per_s: float | None = None
+    burst: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -247,6 +264,22 @@ class Resume(CommandBase):
 
 
 @dataclass(slots=True, kw_only=True)
+class SetLimit(CommandBase):
+    """Limit a kind or limit key."""
+
+    type: Literal["limit_set"] = "limit_set"
+    body: LimitBody
+
+
+@dataclass(slots=True, kw_only=True)
+class RemoveLimit(CommandBase):
+    """Remove a limit."""
+
+    type: Literal["limit_rm"] = "limit_rm"
+    body: LimitVerb
+
+
+@dataclass(slots=True, kw_only=True)
 class DrainRobot(CommandBase):
     """Give the robot nothing new."""
 
@@ -337,6 +370,8 @@ Command = Annotated[
     | ReleaseTask
     | Pause
     | Resume
+    | SetLimit
+    | RemoveLimit
     | DrainRobot
     | UndrainRobot
     | ClearRobot

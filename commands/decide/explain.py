@@ -42,7 +42,7 @@ def _hold(word: str, text: str, **data: Any) -> dict[str, Any]:
 
 
 def _waiting(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
-    holds = [*_paused(state, task), *_not_yet(task, now), *_target_held(task)]
+    holds = [*_paused(state, task), *_not_yet(task, now), *_target_held(task), *_limits_reached(state, task, now)]
     if state.frozen:
         holds.insert(0, _hold("pool_frozen", "the pool is frozen after a fault; see `fleetlog unfreeze`"))
     holds += _robots(state, task, now) or []
@@ -79,6 +79,25 @@ def _target_held(task: Task) -> list[dict[str, Any]]:
         text = f"an earlier task of target {target.name} backs off"
         return [_hold("target_backs_off", text, target=target.name, by=next(iter(target.backing)))]
     return []
+
+
+def _limits_reached(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
+    """The limits that let nothing more of its kind or limit key begin: how many there are, or when the next may."""
+    holds, limits = [], state.limits
+    for (scope, name), limit in limits.of(task.terms.kind, task.terms.limit_key):
+        which: dict[str, Any] = {"scope": scope, "name": name}
+        if limits.full((scope, name), limit):
+            held = limits.held[scope, name]
+            text = f"the limit of {scope} {name} is reached: {held} of {limit.running} run"
+            holds.append(_hold("limit_reached", text, **which, held=held, running=limit.running))
+        opens_at = limit.opens_at()
+        if opens_at > now:
+            text = (
+                f"the rate of {scope} {name} ({limit.rate_per_s:g} a second) lets the next begin in {opens_at - now} ms"
+            )
+            rate = {"rate_per_s": limit.rate_per_s, "burst": limit.burst}
+            holds.append(_hold("rate_reached", text, **which, **rate, at=opens_at))
+    return holds
 
 
 def _robots(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:

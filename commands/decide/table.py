@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from commands import inputs as i
-from commands.decide import answers, attempts, explain, pools, robots, submit, tasks
+from commands.decide import answers, attempts, explain, limits, pools, robots, submit, tasks
 from commands.decide.answers import Context, Decision, accepted, refused, task_answer
 from commands.evolve.memory import command_key
 from commands.ids import content_digest
@@ -17,6 +17,7 @@ _VERBS: Final[dict[str, Callable[[PoolState, Any, Context], Decision]]] = {
     **tasks.VERBS,
     **robots.VERBS,
     **pools.VERBS,
+    **limits.VERBS,
 }
 _ATTEMPT_REPORTS: Final[dict[str, Callable[[attempts.About], Decision]]] = {
     "accept": attempts.accept,
@@ -70,6 +71,8 @@ def _as_answered(state: PoolState, command: Any, memory: Remembered) -> dict[str
         return {"tasks": _all_as_answered(state, body, memory)}
     if isinstance(body, i.ScopeBody):
         return {"scope": body.scope, "name": body.name, "changed": memory.changed, "sequence": sequence, "at": at}
+    if isinstance(body, i.LimitVerb):
+        return limits.limit_answer(body, memory.changed, sequence, at)
     if isinstance(body, i.RobotVerb):
         return {"robot": body.robot, "changed": memory.changed, "sequence": sequence, "at": at}
     task = getattr(body, "task", None)
