@@ -104,6 +104,7 @@ def new_gateway(settings: Settings, log: Log) -> Gateway:
         Tables(tables_folder(settings), log),
         settings.gateway,
         _life("gateway"),
+        tables_folder(settings).with_name("bulk"),
         after_wait_s=settings.projector.after_wait_s,
         submissions_stopped=LowDisk(folder, settings.disk.min_free_bytes),
     )

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -18,6 +19,8 @@ from commands.messages import CLOSE_CODES
 from commands.reasons import Refusal
 from projections.queries import Tables
 from robot_gateway.access import Access
+from robot_gateway.bulk import Bulk
+from robot_gateway.bulk_folder import BulkFolder
 from robot_gateway.following import OutcomeFollower
 from robot_gateway.heartbeats import HeartbeatGather
 from robot_gateway.metrics import GatewayMetrics, Registry
@@ -53,6 +56,7 @@ class Gateway:
     """What HTTP, WebSocket and polling share. Make it, `start` it on the loop that serves, `stop` it there.
 
     `name` must be new for every life of a process: outcomes addressed to a former life are for nobody.
+    `bulk_folder`: where selections of dry runs and bulk works are kept; gateways of one host and log may share it.
     `submissions_stopped` says why no submissions are taken now (a full disk), or None.
     """
 
@@ -62,6 +66,7 @@ class Gateway:
         tables: Tables,
         settings: GatewaySettings,
         name: str,
+        bulk_folder: Path,
         *,
         after_wait_s: float = 5.0,
         registry: Registry | None = None,
@@ -77,6 +82,7 @@ class Gateway:
         self.reads = Reads(tables, log, after_wait_s)
         self.hub = EventHub(log)
         self.polling = Polling(self)
+        self.bulk = Bulk(self, BulkFolder(bulk_folder))
         self.pending = Pending(settings.unanswered_max, settings.answer_timeout_s, time.monotonic)
         self.payload_max_bytes = settings.payload_max_bytes
         self.submissions_stopped = submissions_stopped
@@ -105,6 +111,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self.follower.start(self._loop)
         self._sweeper = self._loop.create_task(self._sweep_until_stopped())
+        await self.bulk.start()
 
     async def stop(self) -> None:
         """Takes nothing new, tells robots and submitters to come back, waits a little for answers, ends the threads."""
@@ -122,6 +129,7 @@ class Gateway:
         self.pending.end("the gateway stopped before the answer came; asking again with the same command id is safe")
         if self._sweeper is not None:
             self._sweeper.cancel()
+        await self.bulk.stop()
         await self.hub.stop()
         await asyncio.to_thread(self.follower.stop)
         await asyncio.to_thread(self.reads.close)

@@ -232,6 +232,25 @@ class PauseIn(ReasonIn):
     until: Instant | None = None
 
 
+class BulkIn(ReasonIn):
+    """A verb on all tasks that a filter finds: a dry run first, then the same with the token that it gave.
+
+    `pool` left out: all pools of the asker. `changed` belongs to change and redrive, `force` to release, `until` to
+    pause, `result` to resolve. With a token, pool and filter may be left out; where they are given they must be those
+    of the dry run.
+    """
+
+    verb: Literal["cancel", "change", "redrive", "discard", "resolve", "release", "pause", "resume"]
+    pool: Name | None = None
+    filter: Annotated[str, Field(max_length=2000)] | None = None
+    dry_run: bool = False
+    token: Annotated[str, Field(max_length=64)] | None = None
+    changed: ChangesIn | None = None
+    force: bool = False
+    until: Instant | None = None
+    result: Any = None
+
+
 class PoolIn(ReasonIn):
     """A pool to create; settings by their names outside (durations in seconds)."""
 

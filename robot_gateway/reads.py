@@ -29,6 +29,7 @@ from streams.position import Position, parse_position
 
 THREADS: Final = 4
 WAITING_MAX: Final = 512
+SELECTED_AT_ONCE: Final = 1000
 LOOK_EVERY_S: Final = 0.025
 POOL_WAIT_S: Final = 2.0
 RETRY_MS: Final = 1000
@@ -226,6 +227,13 @@ class Reads:
         if isinstance(found, Refusal):
             raise RefusedRequest(found)
         return {"count": found.value.count, "complete": found.value.complete, "position": str(found.position)}
+
+    async def selecting(self, principal: Principal, filtered: Filter, cursor: str | None) -> Page[Any]:
+        """The next tasks that match, oldest first, as cards. Raises RefusedRequest."""
+        found = await self.run(self._tables.tasks, filtered, "submitted", SELECTED_AT_ONCE, cursor, _pools(principal))
+        if isinstance(found, Refusal):
+            raise RefusedRequest(found)
+        return found
 
     async def robots(self, principal: Principal, where: str, limit: int, cursor: str | None) -> Resource:
         """A page of robots."""

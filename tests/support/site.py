@@ -84,7 +84,9 @@ class Site:
             log = MemoryLog(self.store)
             self.tables = Tables(self.folder, log)
             parts.callback(self.tables.close)
-            self.gateway = Gateway(log, self.tables, self.settings, self.name, after_wait_s=self._after_wait_s)
+            self.gateway = Gateway(
+                log, self.tables, self.settings, self.name, folder / "bulk", after_wait_s=self._after_wait_s
+            )
             self.served = Served(self.gateway).start()
             parts.callback(self.served.stop)
             self.url = self.served.url
