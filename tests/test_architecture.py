@@ -21,6 +21,9 @@ TABLES = {Path("commands/events.py")}
 
 # Where each outside library may be imported; everything else asks that place.
 HOMES = {
+    "cronsim": ("commands/instants.py",),
+    "zoneinfo": ("commands/instants.py",),
+    "tzdata": ("commands/instants.py",),
     "confluent_kafka": ("streams/kafka_log*",),
     "rocksdict": ("streams/embedded*", "streams/body_store.py", "projections/store.py"),
     "faust": ("streams/rollups*",),
