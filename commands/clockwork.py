@@ -122,8 +122,8 @@ def _passed(state: PoolState, task: Task, which: str, deadline: int, then: str) 
 def _pause(state: PoolState, key: str, at: int, now: int) -> Iterator[Step]:
     """A pause with an end is over."""
     scope, _, name = key.partition("/")
-    until = state.paused.get((scope, name))
-    if until is None or until > at:
+    paused = state.paused.get((scope, name))
+    if paused is None or paused.until is None or paused.until > at:
         return
     yield e.DispatchResumed(scope=scope, name_=name or None, reason="until reached"), []  # type: ignore[arg-type]
 

@@ -16,6 +16,7 @@ from commands.events import Deadlines
 from commands.evolve import new_pool
 from commands.evolve.tasks import ask_for_deadlines
 from commands.limits import Limit
+from commands.remembered import Remembered
 from commands.requirements import abilities_of
 from commands.settings import PoolSettings
 from commands.state import (
@@ -23,8 +24,8 @@ from commands.state import (
     Ended,
     Held,
     Hold,
+    Paused,
     PoolState,
-    Remembered,
     Reported,
     Robot,
     Saved,
@@ -56,7 +57,7 @@ _TERMS_FIELDS: Final = tuple(f.name for f in fields(Terms))
 
 def snapshot_lines(state: PoolState) -> Iterator[bytes]:
     """The pool as lines of JSON, without line ends."""
-    yield to_json(["pool", ROWS_FORMAT, state.pool, _header(state) | {"chain": state.chain.hex()}])
+    yield to_json(["pool", ROWS_FORMAT, state.pool, _header(state) | _told(state)])
     for robot in state.robots.values():
         yield to_json(["robot", {name: getattr(robot, name) for name in _ROBOT_FIELDS}])
     for target in state.targets.values():
@@ -116,11 +117,17 @@ def _header(state: PoolState) -> dict[str, Any]:
         "settings": state.settings.as_json(),
         "retired": list(state.retired.items()),
         "idle_targets": list(state.idle_targets),
-        "paused": [[scope, name, until] for (scope, name), until in sorted(state.paused.items())],
+        "paused": [[*key, paused.until] for key, paused in sorted(state.paused.items())],
         "unsatisfiable": sorted([list(requirement), cost] for requirement, cost in state.unsatisfiable),
         "limits": [[*limited, limit.as_row()] for limited, limit in sorted(state.limits.rows.items())],
         "schedules": dict(sorted(state.schedules.items())),
     }
+
+
+def _told(state: PoolState) -> dict[str, Any]:
+    """What belongs to a snapshot's header beside what is compared: the chain, and who paused what."""
+    pauses = [list(paused[1:]) for _, paused in sorted(state.paused.items())]
+    return {"chain": state.chain.hex(), "pauses": pauses}
 
 
 def _target_row(target: Target) -> list[Any]:
@@ -221,7 +228,9 @@ def _pool_from(pool: str, header: dict[str, Any]) -> PoolState:
     state.settings = PoolSettings(**header["settings"])
     state.retired = dict(header["retired"])
     state.idle_targets = dict.fromkeys(header["idle_targets"])
-    state.paused = {(scope, name): until for scope, name, until in header["paused"]}
+    told = header.get("pauses", [[]] * len(header["paused"]))
+    pauses = zip(header["paused"], told, strict=True)
+    state.paused = {(scope, name): Paused(until, *more) for (scope, name, until), more in pauses}
     state.unsatisfiable = {(tuple(requirement), cost) for requirement, cost in header["unsatisfiable"]}
     state.limits.rows = {(scope, name): Limit.from_row(row) for scope, name, row in header.get("limits", [])}
     state.schedules = header["schedules"]
@@ -259,7 +268,7 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
             state.ended[task_id] = Ended(at_end, attempt, sequence, digest, ended_at, late, robot_id, known)
         case "command":
             key, digest, *rest = row
-            state.commands[bytes.fromhex(key)] = Remembered(bytes.fromhex(digest), *rest)
+            state.commands.add(bytes.fromhex(key), Remembered(bytes.fromhex(digest), *rest))
         case _:
             raise ValueError(f"a snapshot row of kind {kind!r} is not known")
 
@@ -305,9 +314,9 @@ def _derive(state: PoolState, now: int) -> None:
             state.robots[hold.robot].used += hold.slot_cost
         if hold.until is not None:
             state.timers.push(hold.until, "hold", f"{hold.task}/{hold.attempt}")
-    for (scope, name), paused_until in state.paused.items():
-        if paused_until is not None:
-            state.timers.push(paused_until, "pause", f"{scope}/{name}")
+    for (scope, name), paused in state.paused.items():
+        if paused.until is not None:
+            state.timers.push(paused.until, "pause", f"{scope}/{name}")
     for (limit_scope, name), limit in state.limits.rows.items():
         if limit.opens_at() > now:
             state.timers.push(limit.opens_at(), "limit", f"{limit_scope}/{name}")

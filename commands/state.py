@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from commands.events import Deadlines
 from commands.ids import ZERO_HASH
 from commands.limits import Limits
+from commands.remembered import RememberedCommands
 from commands.requirements import Abilities, kind_condition
 from commands.settings import PoolSettings
 
@@ -25,6 +26,15 @@ class Held(NamedTuple):
 
     task: str
     attempt: int
+
+
+class Paused(NamedTuple):
+    """A pause: its end if it has one, and who asked for it, when and why (unknown in older snapshots)."""
+
+    until: int | None
+    by: str | None = None
+    at: int | None = None
+    reason: str | None = None
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -159,22 +169,6 @@ class Ended:
     reported: Reported | None = None
 
 
-@dataclass(slots=True)
-class Remembered:
-    """What is remembered of an accepted command: digest of its content and the changing part of its answer.
-
-    `lacks`: a submission whose requirement no registered robot met.
-    """
-
-    digest: bytes
-    sequence: int
-    at: int
-    state: str | None
-    attempt: int
-    changed: bool
-    lacks: bool = False
-
-
 @dataclass(slots=True, eq=False)
 class Robot:
     """A registered robot. `online`: it has a session. `silent`: it missed a window and was not heard since.
@@ -282,14 +276,14 @@ class PoolState:
     frozen: bool = False
     tasks: dict[str, Task] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
-    commands: dict[bytes, Remembered] = field(default_factory=dict)
+    commands: RememberedCommands = field(default_factory=RememberedCommands)
     robots: dict[str, Robot] = field(default_factory=dict)
     retired: dict[str, str] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
     idle_targets: dict[str, None] = field(default_factory=dict)
     holds: dict[Held, Hold] = field(default_factory=dict)
     running: dict[str, Task] = field(default_factory=dict)
-    paused: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    paused: dict[tuple[str, str], Paused] = field(default_factory=dict)
     unsatisfiable: set[tuple[tuple[str, ...], int]] = field(default_factory=set)
     limits: Limits = field(default_factory=Limits)
     schedules: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -212,7 +212,8 @@ def pause(state: PoolState, command: i.Pause, context: Context) -> Decision:
     if problem is not None:
         return refused(command, problem)
     name = _scope_name(body)
-    if state.paused.get((body.scope, name or ""), -1) == body.until:
+    known = state.paused.get((body.scope, name or ""))
+    if known is not None and known.until == body.until:
         return _scope_noted(state, command, context)
     event = e.DispatchPaused(scope=body.scope, name_=name, until=body.until, reason=body.reason)
     return _scope_accepted(state, command, context, event)

@@ -8,7 +8,7 @@ from commands.evolve.robots import reset_counts
 from commands.evolve.tasks import Appliers
 from commands.limits import Limit
 from commands.settings import SETTING_NAMES, PoolSettings
-from commands.state import PoolState
+from commands.state import Paused, PoolState
 
 
 def _pool_created(state: PoolState, event: e.PoolCreated, offset: int) -> None:
@@ -39,7 +39,7 @@ def _format_raised(state: PoolState, event: e.FormatRaised, offset: int) -> None
 
 def _paused(state: PoolState, event: e.DispatchPaused, offset: int) -> None:
     name = event.name_ or ""
-    state.paused[event.scope, name] = event.until
+    state.paused[event.scope, name] = Paused(event.until, event.actor, event.occurred_at, event.reason)
     if event.until is not None:
         state.timers.push(event.until, "pause", f"{event.scope}/{name}")
     _pause_changed(state, event.scope, name, True, event.occurred_at)
