@@ -10,7 +10,8 @@ from commands.evolve.memory import command_key
 from commands.ids import content_digest
 from commands.inputs import Report
 from commands.reasons import Refusal
-from commands.state import PoolState, Remembered
+from commands.remembered import Remembered
+from commands.state import PoolState
 
 _VERBS: Final[dict[str, Callable[[PoolState, Any, Context], Decision]]] = {
     "submit_all": submit.submit_all,

@@ -4,7 +4,8 @@ from hashlib import sha256
 from typing import Final
 
 from commands import events as e
-from commands.state import PoolState, Remembered
+from commands.remembered import Remembered
+from commands.state import PoolState
 
 DAY_MS: Final = 86_400_000
 FORGOTTEN_PER_EVENT: Final = 8
@@ -20,7 +21,7 @@ def remember_command(state: PoolState, event: e.Event, digest: str) -> None:
     task_id = getattr(event, "task", None)
     row = None if task_id is None else state.tasks.get(task_id) or state.ended.get(task_id)
     noted = event.answer if isinstance(event, e.CommandNoted) else {}
-    state.commands[command_key(event.actor, event.caused_by.removeprefix("command:"))] = Remembered(
+    memory = Remembered(
         bytes.fromhex(digest)[:16],
         event.sequence,
         event.occurred_at,
@@ -29,6 +30,7 @@ def remember_command(state: PoolState, event: e.Event, digest: str) -> None:
         not noted,
         isinstance(event, e.TaskSubmitted) and not state.queue.need_of(state.tasks[event.task].terms).able,
     )
+    state.commands.add(command_key(event.actor, event.caused_by.removeprefix("command:")), memory)
 
 
 def forget_old(state: PoolState, now: int) -> None:
@@ -46,10 +48,10 @@ def forget_old(state: PoolState, now: int) -> None:
         if any(held.task == task_id for held in state.holds):
             state.ended[task_id] = ended
     for _ in range(FORGOTTEN_PER_EVENT):
-        key = next(iter(state.commands), None)
-        if key is None or (state.commands[key].at >= horizon and len(state.commands) <= most):
+        oldest_at = state.commands.oldest_at()
+        if oldest_at is None or (oldest_at >= horizon and len(state.commands) <= most):
             break
-        del state.commands[key]
+        state.commands.drop_oldest()
     interval = now // state.settings.ageing_ms
     for _ in range(FORGOTTEN_PER_EVENT):
         name = next(iter(state.idle_targets), None)
