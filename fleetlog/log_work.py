@@ -15,7 +15,7 @@ from fleetlog.layers import Given
 from fleetlog.problems import Problem, no_answer
 from fleetlog.settings import Settings, settings_of
 from projections.audit import Head, read_events, verify
-from streams.port import Log, LogBusy, LogFault, LogReader, Record, Topic, partition_of
+from streams.port import Log, LogBusy, LogFault, LogReader, NoSuchPartition, Record, Topic, partition_of
 
 APPENDED_WITHIN_S: Final = 60.0
 IN_FLIGHT_MAX: Final = 5_000
@@ -201,8 +201,6 @@ class _Writing:
         self._fault: LogFault | None = None
 
     def append(self, record: Record) -> None:
-        if record.key.startswith("_log-") and int(record.key[5:]) >= self._log.partitions:
-            raise Problem(f"pool {record.key} needs a log with more partitions than {self._log.partitions}: make one.")
         self._wait_until(lambda: self._under_way < IN_FLIGHT_MAX)
         with self._changed:
             self._under_way += 1
@@ -211,6 +209,10 @@ class _Writing:
             try:
                 self._log.append(Topic.EVENTS, record.key, record.value, record.headers, self._done)
                 return
+            except NoSuchPartition:
+                raise Problem(
+                    f"pool {record.key} needs a log with more partitions than {self._log.partitions}: make one."
+                ) from None
             except LogBusy:
                 if time.monotonic() > give_up:
                     raise

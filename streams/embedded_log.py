@@ -16,13 +16,15 @@ from typing import Final, TypeVar
 
 from rocksdict import Checkpoint, WriteBatch, WriteOptions
 
+from commands.settings import FORMAT
 from streams.embedded_faults import fault_of
 from streams.embedded_reader import EmbeddedReading
 from streams.embedded_record import appended_at_of
 from streams.embedded_snapshots import keep_snapshot
 from streams.embedded_store import LogHead, Store, Track, open_store, write_gently
-from streams.embedded_writer import Commit, TakeOver, Trim, Writer
+from streams.embedded_writer import Commit, RaiseFormat, TakeOver, Trim, Writer
 from streams.local_log import LocalOwnership, LocalSeat, Owners, check_size, wall_clock
+from streams.log_format import check_known, check_raise
 from streams.port import (
     Appended,
     Headers,
@@ -36,7 +38,6 @@ from streams.port import (
     partition_of,
 )
 
-FORMAT: Final = 1
 PARTITIONS: Final = 12
 QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 TRIM_EVERY_S: Final = 60.0
@@ -109,10 +110,7 @@ class EmbeddedLog(EmbeddedReading):
                 raise LogMisconfigured(
                     f"The log in {folder} has {head.partitions} partitions, not {partitions}: their number is fixed."
                 )
-            if head.format > FORMAT:
-                raise LogMisconfigured(
-                    f"The log in {folder} has format {head.format}, newer than this Fleetlog writes: update it."
-                )
+            check_known(head.format, f"in {folder}")
             return cls(store, head, sync=sync, clock=clock, queued_bytes_max=queued_bytes_max, hook=hook)
         except Exception as error:
             store.close()
@@ -157,6 +155,14 @@ class EmbeddedLog(EmbeddedReading):
     def keep_snapshot(self, partition: int, snapshot: Snapshot) -> None:
         """As in `Log`."""
         self.ask(lambda store: keep_snapshot(store, partition, snapshot))
+
+    def raise_format(self, to: int) -> None:
+        """As in `Log`; on the disk when it returns, also where groups are not synced."""
+        check_raise(self.format, to)
+        request = RaiseFormat(to)
+        self._writer.ask(request)
+        self.ask(lambda store: store.db.flush_wal(True))
+        self.format = request.raised
 
     def backup(self, target: Path | str) -> None:
         """Makes a copy of the log as it is now in the new folder `target`, which `open` opens. Raises LogFault.

@@ -10,6 +10,7 @@ from streams.embedded_faults import fault_of
 from streams.embedded_snapshots import find_snapshots
 from streams.embedded_store import LogHead, Store, Track, Tracks, open_secondary
 from streams.local_log import Bells, LocalFollower
+from streams.log_format import check_known
 from streams.port import LogMisconfigured, LogUnavailable, Record, Snapshot, Topic
 
 LOOK_EVERY_S: Final = 0.02
@@ -104,6 +105,7 @@ class EmbeddedReader(EmbeddedReading):
             head = store.head()
             if head is None:
                 raise LogMisconfigured(f"The log in {folder} was never finished; make it with `fleetlog log init`.")
+            check_known(head.format, f"in {folder}")
             super().__init__(folder, head)
             store.bind(self.tracks)
         except Exception as error:

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -167,6 +168,24 @@ class Trim(Request):
         # Said before it is done: a reader below finds an offset that is not kept, never a hole.
         self._track.beginning = max(self._track.beginning, self._beginning)
         writer.store.put_beginning(group.batch, self._track, self._beginning)
+
+
+class RaiseFormat(Request):
+    """The log is written in a newer format from here on; `raised` is the number that the head has then."""
+
+    raised: int
+
+    def __init__(self, to: int) -> None:
+        super().__init__()
+        self._to = to
+
+    def fill(self, writer: "Writer", group: Group) -> None:
+        """As in `Request`; whoever asked for more before is not undone."""
+        head = writer.store.head()
+        if head is None:
+            raise LogUnavailable("The log does not say who it is any more; nothing was raised.")
+        self.raised = max(head.format, self._to)
+        writer.store.put_head(group.batch, replace(head, format=self.raised))
 
 
 class Writer:

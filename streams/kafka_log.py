@@ -15,10 +15,11 @@ from streams.kafka_log_follower import KafkaFollower, SingleReader
 from streams.kafka_log_member import Member
 from streams.kafka_log_offsets import Offsets
 from streams.kafka_log_snapshots import Snapshots
-from streams.kafka_log_topics import check_log, init_log, raise_log_format, require_good, require_name
+from streams.kafka_log_topics import check_log, init_log, raise_name, require_good, require_name
+from streams.log_format import check_known
 from streams.port import Appended, Follower, Headers, Log, LogMisconfigured, Ownership, Record, Seat, Snapshot, Topic
 
-__all__ = ["KafkaLog", "check_log", "init_log", "raise_log_format"]
+__all__ = ["KafkaLog", "check_log", "init_log"]
 
 UNANSWERED_S: Final = 15.0
 
@@ -45,6 +46,7 @@ class KafkaLog:
         self.partitions = require_good(clients, clients.admin())
         self._offsets = Offsets(clients)
         name = require_name(clients, self._offsets)
+        check_known(name.format, f"of {prefix} at {bootstrap}")
         self.log_id = name.log_id
         self.format = name.format
         self._appender = Appender(clients, self.partitions)
@@ -81,6 +83,10 @@ class KafkaLog:
     def keep_snapshot(self, partition: int, snapshot: Snapshot) -> None:
         """See `port.Log`. Two are kept of each life; a new life takes the former's away once it has two."""
         self._snapshots.keep(partition, snapshot)
+
+    def raise_format(self, to: int) -> None:
+        """See `port.Log`: a newer `_log` record."""
+        self.format = raise_name(self._clients, self._offsets, to).format
 
     def bad_snapshots(self) -> int:
         """See `port.LogReader`."""

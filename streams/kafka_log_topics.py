@@ -19,6 +19,7 @@ from commands.settings import FORMAT
 from streams.kafka_log_clients import ANSWER_S, Clients, Settings, error_of, fault
 from streams.kafka_log_follower import scan
 from streams.kafka_log_offsets import Offsets
+from streams.log_format import check_raise
 from streams.port import RECORD_BYTES_MAX, LogMisconfigured, LogUnavailable, Topic
 
 LOG_KEY: Final = "_log"
@@ -167,6 +168,13 @@ def require_name(clients: Clients, offsets: Offsets) -> LogName:
     return name
 
 
+def raise_name(clients: Clients, offsets: Offsets, to: int) -> LogName:
+    """The log's name with a higher format, once readers see it. Raises LogMisconfigured, LogUnavailable."""
+    name = require_name(clients, offsets)
+    check_raise(name.format, to)
+    return name if to == name.format else _write_name(clients, offsets, LogName(name.log_id, to))
+
+
 def _write_name(clients: Clients, offsets: Offsets, change: LogName | None) -> LogName:
     """Writes the `_log` record: `change`, or a new name where there is none. One process at a time: the last to
     initialise fences the others before anybody reads."""
@@ -254,15 +262,3 @@ def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings
     if clients.snapshots in found.partitions and read_name(clients, Offsets(clients)) is None:
         said.append(f"The log of {prefix} has no name yet: run `fleetlog log init`.")
     return said
-
-
-def raise_log_format(
-    bootstrap: str, new_format: int, prefix: str = "fleetlog", kafka_settings: Settings | None = None
-) -> None:
-    """Lifts the log's format (never lowers it). Raises LogMisconfigured, LogUnavailable."""
-    clients = Clients(bootstrap, prefix, kafka_settings or {})
-    offsets = Offsets(clients)
-    name = require_name(clients, offsets)
-    if new_format < name.format:
-        raise LogMisconfigured(f"The log has format {name.format} already; a format is never lowered.")
-    _write_name(clients, offsets, LogName(name.log_id, new_format))

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from math import inf
 from typing import Final
 
+from commands.settings import FORMAT
 from streams.local_log import (
     Bells,
     LocalFollower,
@@ -24,6 +25,7 @@ from streams.local_log import (
     fenced,
     wall_clock,
 )
+from streams.log_format import check_known, check_raise
 from streams.port import (
     CHUNK_BYTES_MAX,
     Appended,
@@ -42,7 +44,6 @@ from streams.port import (
     partition_of,
 )
 
-FORMAT: Final = 1
 SNAPSHOTS_KEPT: Final = 2
 QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -95,6 +96,7 @@ class MemoryStore:
     ) -> None:
         self.partitions = partitions
         self.log_id = log_id or str(uuid.uuid4())
+        self.format = FORMAT
         self.clock = clock
         self.bells = Bells()
         self.owners = Owners(partitions)
@@ -232,8 +234,9 @@ class MemoryLog:
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
+        check_known(self.store.format, "in memory")
         self.log_id = self.store.log_id
-        self.format = FORMAT
+        self.format = self.store.format
         self.partitions = self.store.partitions
         self.bells = self.store.bells
         self._bad_snapshots = 0
@@ -316,6 +319,13 @@ class MemoryLog:
     def bad_snapshots(self) -> int:
         """As in `LogReader`."""
         return self._bad_snapshots
+
+    def raise_format(self, to: int) -> None:
+        """As in `Log`."""
+        with self.store.lock:
+            self.store.check_here()
+            check_raise(self.store.format, to)
+            self.store.format = self.format = to
 
     def close(self) -> None:
         """As in `LogReader`: this process leaves the owners; the store stays."""

@@ -30,13 +30,25 @@ from commands import events as e
 from commands.decide import Context, Draft
 from commands.evolve import locate
 from commands.ids import content_digest
-from commands.inputs import AcceptClock, Heartbeats, decode_command, decode_report
+from commands.inputs import AcceptClock, Heartbeats, RaiseFormat, decode_command, decode_report
 from commands.pool import SYSTEM_ACTOR, Cause, Pool, PoolFault, Written, WrittenOutcome
 from commands.vocabulary import is_name
 from streams.body_store import BodyStore
 from streams.outputs import event_output, keep_bodies, outcome_output
 from streams.pool_clock import PoolClock, boot_ms
-from streams.port import Fenced, Log, LogCorrupt, LogFault, LogUnavailable, Record, Seat, SeatLost, partition_of
+from streams.port import (
+    Fenced,
+    Log,
+    LogCorrupt,
+    LogFault,
+    LogMisconfigured,
+    LogUnavailable,
+    NoSuchPartition,
+    Record,
+    Seat,
+    SeatLost,
+    partition_of,
+)
 from streams.takeover import FormatTooNew, load, take_snapshot
 
 logger = logging.getLogger("fleetlog.owner")
@@ -118,7 +130,8 @@ class PartitionOwner:
                 return
             except Fenced:
                 logger.info("partition %s was fenced and is taken over anew", self._seat.partition)
-            except LogUnavailable as fault:
+            except (LogUnavailable, LogMisconfigured) as fault:
+                # Also a topic that is missing or not allowed: it goes on by itself once somebody mended that.
                 self._phase("waiting_for_log", str(fault))
                 self._stopping.wait(RETRY_S)
             except (PoolFault, FormatTooNew, LogCorrupt) as fault:
@@ -240,11 +253,17 @@ class PartitionOwner:
             break
         if not pool.state.exists:
             del self._pools[asked.pool], nows[asked.pool]
-        if isinstance(asked, AcceptClock) and asked.pool == _reserved(self._seat.partition):
-            self._accept_clock(asked, nows)
+        if asked.pool == _reserved(self._seat.partition):
+            if isinstance(asked, AcceptClock):
+                self._accept_clock(asked, nows)
+            elif isinstance(asked, RaiseFormat):
+                self._raise_format(asked, nows)
 
     def _belongs(self, key: str) -> bool:
-        if partition_of(key, self._log.partitions) != self._seat.partition:
+        try:
+            if partition_of(key, self._log.partitions) != self._seat.partition:
+                return False
+        except NoSuchPartition:
             return False
         return key in self._pools or is_name(key) or key == _reserved(self._seat.partition)
 
@@ -261,13 +280,18 @@ class PartitionOwner:
         return Context(
             now=pool.instant(nows[pool.state.pool]),
             log_id=self._log.log_id,
-            format=self._log.format,
+            format=self._format(),
             owner=self._settings.name,
             partition=self._seat.partition,
             software=self._settings.software,
             defaults=self._settings.defaults,
             wall_at=self._clock.distrusted(),
         )
+
+    def _format(self) -> int:
+        """In which format new pools are written: the log's, which may have been raised since it was opened here."""
+        reserved = self._pools.get(_reserved(self._seat.partition))
+        return max(self._log.format, reserved.state.format if reserved is not None else 0)
 
     def _quarantine(self, record: Record, error: str, asked: Any, nows: dict[str, int]) -> None:
         """An event names what was set aside; who asked is told where that can be read."""
@@ -300,6 +324,18 @@ class PartitionOwner:
                 event = e.ClockAccepted(from_at=now, to_at=wall, reason=asked.body.reason)
                 pool.note(event, Cause(f"command:{asked.id}", asked.actor, names), now)
         self._clock.follow_wall()
+
+    def _raise_format(self, asked: RaiseFormat, nows: dict[str, int]) -> None:
+        """A format is raised in each pool of the partition, by the same command."""
+        to = asked.body.to_format
+        if self._pools[asked.pool].state.format < to:
+            return  # refused
+        for name, pool in self._pools.items():
+            state = pool.state
+            if state.exists and state.format < to:
+                names = (name, "command", asked.actor, asked.id)
+                event = e.FormatRaised(from_format=state.format, to_format=to)
+                pool.note(event, Cause(f"command:{asked.id}", asked.actor, names), pool.instant(nows[name]))
 
     # ---- time ----
 

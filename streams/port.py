@@ -114,6 +114,10 @@ class LogMisconfigured(LogFault):
     """Topics or folder are not what Fleetlog needs; the message says what to change."""
 
 
+class NoSuchPartition(LogFault):
+    """A reserved pool `_log-<partition>` names a partition that this log does not have."""
+
+
 class RecordTooLarge(LogFault):
     """A record is larger than the topic takes; nothing of its batch was written."""
 
@@ -226,7 +230,7 @@ class Log(LogReader, Protocol):
     def append(self, topic: Topic, pool: str, value: bytes, headers: Headers, done: Appended) -> None:
         """Queues one record for the partition of `pool`; order within a partition is the order of calls.
 
-        Never blocks for long. Raises LogBusy when too much is queued, RecordTooLarge at once.
+        Never blocks for long. Raises LogBusy when too much is queued, RecordTooLarge and NoSuchPartition at once.
         """
 
     def own(self, name: str, taken: Callable[[Seat], None], lost: Callable[[Seat], None]) -> Ownership:
@@ -235,15 +239,25 @@ class Log(LogReader, Protocol):
     def keep_snapshot(self, partition: int, snapshot: Snapshot) -> None:
         """Keeps a snapshot beside the last good one; written completely or never found. Raises LogFault."""
 
+    def raise_format(self, to: int) -> None:
+        """Raises the log's `format` to `to`, durably; the same number again changes nothing.
+
+        Processes that opened the log before keep the number they found. Raises LogMisconfigured for a lower number and
+        for one that this software does not know, LogUnavailable.
+        """
+
 
 @lru_cache(maxsize=65_536)
 def partition_of(pool: str, partitions: int) -> int:
     """The partition of a pool: murmur2 of its UTF-8 bytes, as Kafka's Java clients compute it.
 
-    A reserved pool `_log-<partition>` lies on the partition that it names.
+    A reserved pool `_log-<partition>` lies on the partition that it names. Raises NoSuchPartition where there is none.
     """
-    if pool.startswith("_log-") and pool[5:].isdigit():
-        return int(pool[5:])
+    named = pool.removeprefix("_log-")
+    if named != pool and named.isascii() and named.isdigit():
+        if int(named) >= partitions:
+            raise NoSuchPartition(f"There is no pool {pool}: this log has partitions 0 to {partitions - 1}.")
+        return int(named)
     return (murmur2(pool.encode()) & 0x7FFFFFFF) % partitions
 
 

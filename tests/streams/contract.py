@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from commands.settings import FORMAT
+from streams import log_format
 from streams.port import (
     RECORD_BYTES_MAX,
     VALUE_BYTES_MAX,
@@ -28,7 +30,9 @@ from streams.port import (
     LogBusy,
     LogCorrupt,
     LogFault,
+    LogMisconfigured,
     LogReader,
+    NoSuchPartition,
     Output,
     Record,
     RecordTooLarge,
@@ -263,6 +267,39 @@ class LogContract:
         for partition in range(site.partitions):
             expected = [pool.encode() for pool in pools if partition_of(pool, site.partitions) == partition]
             assert values(read(log, Topic.COMMANDS, partition)) == expected
+
+    def test_a_pool_of_a_partition_that_is_not_there_is_refused(self, site: Site, log: Log) -> None:
+        """`_log-<n>` beyond the last partition: a sentence at once, nothing appended, and the log goes on."""
+        acks = Acks()
+        for beyond in (site.partitions, site.partitions + 95):
+            with pytest.raises(NoSuchPartition, match=f"no pool _log-{beyond}: this log has partitions 0 to 2"):
+                log.append(Topic.COMMANDS, f"_log-{beyond}", b"lost", (), acks)
+        last = site.partitions - 1
+        put(log, Topic.COMMANDS, f"_log-{last}", [b"here"])
+        assert values(read(log, Topic.COMMANDS, last)) == [b"here"]
+        assert acks.answers == []
+
+    def test_the_format_is_raised_for_good_and_never_lowered(
+        self, site: Site, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A newer number is found by every later opening; a lower and an unknown one are refused; older software stops."""
+        monkeypatch.setattr(log_format, "FORMAT", FORMAT + 2)
+        log_id, newer = log.log_id, FORMAT + 1
+        for _ in range(2):
+            log.raise_format(newer)
+            assert log.format == newer
+        with pytest.raises(LogMisconfigured, match=f"has format {newer} already; a format is never lowered"):
+            log.raise_format(FORMAT)
+        with pytest.raises(LogMisconfigured, match=f"knows formats up to {FORMAT + 2}, not {FORMAT + 3}"):
+            log.raise_format(FORMAT + 3)
+        log.close()
+        again = site.open()
+        assert (again.log_id, again.format) == (log_id, newer)
+        put(again, Topic.COMMANDS, pool_on(0, site.partitions), [b"goes on"])
+        again.close()
+        monkeypatch.undo()
+        with pytest.raises(LogMisconfigured, match=f"has format {newer}, this Fleetlog knows formats up to {FORMAT}"):
+            site.open()
 
     def test_a_single_record_can_be_read_at_its_offset(self, site: Site, log: Log) -> None:
         """`read_at` gives exactly that record, or None."""

@@ -19,9 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     NewTopic,
 )
 
-from commands.settings import FORMAT
 from streams import kafka_log_follower, kafka_log_offsets, kafka_log_snapshots
-from streams.kafka_log import KafkaLog, check_log, init_log, raise_log_format
+from streams.kafka_log import KafkaLog, check_log, init_log
 from streams.kafka_log_clients import OURS, Clients
 from streams.kafka_log_follower import KafkaFollower
 from streams.kafka_log_topics import topic_names
@@ -128,17 +127,6 @@ def test_missing_topics_and_a_missing_name_are_named(broker: Broker, prefix: str
     before = init_log(broker.address, prefix, 1)
     assert before
     assert check_log(broker.address, prefix) == []
-
-
-def test_a_format_is_raised_and_never_lowered(broker: Broker, prefix: str) -> None:
-    """The log keeps its name; the newest record counts."""
-    name = init_log(broker.address, prefix, 1)
-    raise_log_format(broker.address, FORMAT + 1, prefix)
-    log = KafkaLog(broker.address, prefix)
-    assert (log.log_id, log.format) == (name, FORMAT + 1)
-    log.close()
-    with pytest.raises(LogMisconfigured, match="never lowered"):
-        raise_log_format(broker.address, FORMAT, prefix)
 
 
 @pytest.mark.parametrize("name", ["linger.ms", "group.id", "transactional.id", "enable.idempotence"])

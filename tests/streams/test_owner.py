@@ -18,7 +18,7 @@ from commands.checker import Checker
 from commands.decide import table
 from commands.events import Event, decode_event
 from commands.inputs import encode_command, encode_report
-from commands.settings import PoolSettings
+from commands.settings import FORMAT, PoolSettings
 from streams.memory_log import CommitFault, MemoryLog, MemoryStore
 from streams.owner import OwnerSettings
 from streams.port import Topic, partition_of
@@ -328,6 +328,27 @@ def test_an_altered_event_stops_the_partition_with_a_sentence(office: Office) ->
     why = wait_for(lambda: (successor.why_not_ready() or "") if "stopped" in (successor.why_not_ready() or "") else "")
     assert "chain of pool hall breaks" in why
     place.records[1] = record
+
+
+def test_a_raised_format_reaches_every_pool_of_the_partition(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command to the reserved pool raises all, once, and pools that come later begin with it."""
+    for module in ("commands.decide.pools", "streams.log_format", "streams.takeover"):
+        monkeypatch.setattr(f"{module}.FORMAT", FORMAT + 1)
+    office.submit("t1")
+    reserved, body = f"_log-{office.partition}", i.FormatBody(to_format=FORMAT + 1)
+    for _ in range(2):
+        assert office.ask(i.RaiseFormat, body, "raise-1", reserved)["status"] == "accepted"
+    assert office.ask(i.RaiseFormat, i.FormatBody(to_format=FORMAT + 2), None, reserved)["reason"] == "invalid_field"
+    later = next(f"p{n}" for n in range(100) if partition_of(f"p{n}", office.store.partitions) == office.partition)
+    office.ask(i.Submit, i.Submission(task="t1", kind="weld"), None, later)
+
+    raised = [(event.pool, event.from_format, event.to_format) for event in office.events("FormatRaised")]
+    assert sorted(raised) == sorted([(POOL, FORMAT, FORMAT + 1), (reserved, FORMAT, FORMAT + 1)])
+    assert {e.pool: e.format for e in office.events("PoolCreated")} == {
+        POOL: FORMAT, reserved: FORMAT, later: FORMAT + 1
+    }  # fmt: skip
+    assert all(event.actor == "local" for event in office.events("FormatRaised"))
+    office.check()
 
 
 def test_many_threads_of_input_are_decided_in_order(office: Office) -> None:

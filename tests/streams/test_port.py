@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.port import Record, Topic, murmur2, partition_of
+from streams.port import NoSuchPartition, Record, Topic, murmur2, partition_of
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,10 @@ def test_every_pool_has_a_partition(pool: str, partitions: int) -> None:
 def test_a_reserved_pool_lies_on_the_partition_it_names() -> None:
     """The one exception to the hash; a name that only looks like it is hashed."""
     assert [partition_of(f"_log-{p}", 12) for p in range(12)] == list(range(12))
-    assert partition_of("_log-x", 12) == (murmur2(b"_log-x") & 0x7FFFFFFF) % 12
+    for looks in ("_log-x", "_log-\u00b2", "_log-"):
+        assert partition_of(looks, 12) == (murmur2(looks.encode()) & 0x7FFFFFFF) % 12
+    with pytest.raises(NoSuchPartition, match="no pool _log-12: this log has partitions 0 to 11"):
+        partition_of("_log-12", 12)
 
 
 def test_a_header_is_found_by_name() -> None:
