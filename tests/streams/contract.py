@@ -282,7 +282,7 @@ class LogContract:
     def test_the_format_is_raised_for_good_and_never_lowered(
         self, site: Site, log: Log, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A newer number is found by every later opening; a lower and an unknown one are refused; older software stops."""
+        """A newer number stays; a lower and an unknown one are refused; software that does not know it stops."""
         monkeypatch.setattr(log_format, "FORMAT", FORMAT + 2)
         log_id, newer = log.log_id, FORMAT + 1
         for _ in range(2):

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
     NewTopic,
 )
 
+from commands.settings import FORMAT
 from streams import kafka_log_follower, kafka_log_offsets, kafka_log_snapshots
 from streams.kafka_log import KafkaLog, check_log, init_log
 from streams.kafka_log_clients import OURS, Clients
