@@ -1,4 +1,4 @@
-"""The rows of the table "robot to gateway" (robot protocol), as data for the conformance tests.
+"""The table "robot to gateway" of the robot protocol, as data.
 
 Each row says how to come into the state in which the message is right, what it holds, what answers it, and how it can
 be wrong.
@@ -11,46 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
 from commands.messages import BODY_BYTES_MAX
-from robot_gateway.sdk import Client
-from robot_gateway.conformance.raw_robot import RawRobot
+from robot_gateway.conformance.scene import Scene
 
 Fields = dict[str, Any]
 DETAIL_BYTES_MAX = 16 * 1024
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A robot in a session of its own pool, and what it was given."""
-
-    robot: RawRobot
-    client: Client
-    pool: str
-
-    def assigned(self) -> Fields:
-        """A task for the robot, assigned and not accepted: {task, attempt}."""
-        self.client.submit("weld", {"seam": 3})
-        assign = self.robot.expect("assign")
-        return {"task": assign["task"], "attempt": assign["attempt"]}
-
-    def running(self) -> Fields:
-        """The same, accepted."""
-        about = self.assigned()
-        assert self.robot.ask("accept", **about)["type"] == "ack"
-        return about
-
-    def events(self, kind: str, after: str | None = None) -> list[Fields]:
-        """The events of this type of the pool's tasks, at least up to the position `after`."""
-        asked = {"where": f"pool={self.pool}", "limit": "100"} | ({} if after is None else {"after": after})
-        tasks = httpx.get(f"{self.client.gateway}/v1/tasks", params=asked, timeout=60).json()["items"]
-        found = [event for task in tasks for event in self.client.history(task["id"])]
-        return [event for event in found if event["type"].startswith(f"{kind}.")]
-
-
-@dataclass(frozen=True)
-class Row:
+class MessageRow:
     """One message of the table.
 
     `scene`: the state before, its result goes into the message. `refusals`: what may answer it beside an ack.
@@ -101,16 +70,16 @@ def with_value(fields: Fields, place: str, value: Any) -> Fields:
 FINAL = frozenset({"not_yours", "not_accepted", "unknown_task", "too_large"})
 ERROR: Fields = {"type": "Burnt", "message": "the seam is burnt", "detail": {"at": 3}}
 
-ROWS = [
-    Row("ready", {"n": 1}, ("n",), frozenset({"invalid_field"}), too_long=(("/n", 2, 3),)),
-    Row(
+MESSAGE_ROWS = [
+    MessageRow("ready", {"n": 1}, ("n",), frozenset({"invalid_field"}), too_long=(("/n", 2, 3),)),
+    MessageRow(
         "update",
         {"slots": 2, "capabilities": ["gpu"]},
         (),
         frozenset({"slots_in_use"}),
         too_long=(("/slots", 1024, 1025), ("/capabilities", ["c"] * 64, ["c"] * 65)),
     ),
-    Row(
+    MessageRow(
         "accept",
         {},
         ("task", "attempt"),
@@ -118,7 +87,7 @@ ROWS = [
         Scene.assigned,
         "LeaseStarted",
     ),
-    Row(
+    MessageRow(
         "reject",
         {"reason": "busy", "text": "later"},
         ("task", "attempt", "reason"),
@@ -127,7 +96,7 @@ ROWS = [
         "AssignmentRejected",
         (("/text", "x" * 200, "x" * 201),),
     ),
-    Row(
+    MessageRow(
         "checkpoint",
         {"number": 1, "value": {"offset": 4096}},
         ("task", "attempt", "number", "value"),
@@ -136,7 +105,7 @@ ROWS = [
         "CheckpointSaved",
         (("/value", sized(BODY_BYTES_MAX), sized(BODY_BYTES_MAX + 1)),),
     ),
-    Row(
+    MessageRow(
         "complete",
         {"result": {"done": True}},
         ("task", "attempt"),
@@ -145,7 +114,7 @@ ROWS = [
         "TaskCompleted",
         (("/result", sized(BODY_BYTES_MAX), sized(BODY_BYTES_MAX + 1)),),
     ),
-    Row(
+    MessageRow(
         "fail",
         {"class": "fatal", "error": ERROR},
         ("task", "attempt", "class", "error"),
@@ -158,7 +127,7 @@ ROWS = [
             ("/error/detail", sized(DETAIL_BYTES_MAX), sized(DETAIL_BYTES_MAX + 1)),
         ),
     ),
-    Row(
+    MessageRow(
         "stopped",
         {"why": "shutdown", "checkpoint": {"number": 1, "value": 7}},
         ("task", "attempt", "why"),
@@ -167,7 +136,7 @@ ROWS = [
         "AttemptStopped",
         (("/checkpoint/value", sized(BODY_BYTES_MAX), sized(BODY_BYTES_MAX + 1)),),
     ),
-    Row(
+    MessageRow(
         "fault",
         {"text": "no gas", "code": "E7"},
         ("text",),
@@ -175,5 +144,5 @@ ROWS = [
         too_long=(("/text", "x" * 1000, "x" * 1001), ("/code", "x" * 64, "x" * 65)),
     ),
 ]
-"""All rows that are answered by ack; hello, heartbeat, recovered and bye have tests of their own."""
-ABOUT_ATTEMPTS = [row for row in ROWS if row.about_an_attempt]
+"""All rows that are answered by ack; hello, heartbeat, recovered and bye have rows of their own."""
+ABOUT_ATTEMPTS = [row for row in MESSAGE_ROWS if row.about_an_attempt]

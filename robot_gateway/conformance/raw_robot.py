@@ -1,4 +1,4 @@
-"""A robot of a few lines that says exactly what a test tells it to, over WebSocket or long polling.
+"""A robot of a few lines that says exactly what a row tells it to, over WebSocket or long polling.
 
 with WebSocketRobot(url, "hall-a", "r1") as robot:
     robot.hello()
@@ -18,14 +18,15 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 import httpx
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from commands.messages import PROTOCOL
+from robot_gateway.conformance.checking import Broken, Message, brief, must, read_message
 
-CEILING_S = 60.0
-Message = dict[str, Any]
+PATIENCE_S = 60.0
+"""How long is waited for something that must come, unless another time is set."""
 
 
 class Closed(Exception):
@@ -38,14 +39,22 @@ class Closed(Exception):
 
 
 class RawRobot:
-    """What both transports share. Messages that a test did not wait for are kept in `inbox`."""
+    """What both transports share. Messages that nobody waited for yet are kept in `inbox`.
 
-    def __init__(self, url: str, pool: str, robot: str, token: str | None = None) -> None:
+    `patience_s`: how long is waited for something that must come; after it the waiting raises Broken.
+    """
+
+    capabilities: tuple[str, ...] = ("gpu",)
+
+    def __init__(
+        self, url: str, pool: str, robot: str, token: str | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
+        self.patience_s = patience_s
         self.url, self.pool, self.robot = url, pool, robot
         self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.boot = uuid.uuid4().hex[:12]
         self.epoch = 0
-        self.welcome: Message = {}
+        self.welcome = Message()
         self.inbox: deque[Message] = deque()
         self._ids = itertools.count()
         self._seq = 0
@@ -63,7 +72,7 @@ class RawRobot:
             "type": "hello",
             "id": self.next_id(),
             "slots": 2,
-            "capabilities": ["gpu"],
+            "capabilities": list(self.capabilities),
             "holding": [],
             **changed,
         }
@@ -72,10 +81,14 @@ class RawRobot:
 
     def say(self, kind: str, **fields: Any) -> str:
         """Says one message under the next number; gives its id."""
-        self._seq += 1
-        message = {"type": kind, "id": self.next_id(), "epoch": self.epoch, "seq": self._seq, **fields}
+        message = {"type": kind, "id": self.next_id(), "epoch": self.epoch, "seq": self.next_number(), **fields}
         self.send(json.dumps(message))
         return str(message["id"])
+
+    def next_number(self) -> int:
+        """The next `seq` of this session."""
+        self._seq += 1
+        return self._seq
 
     def next_id(self) -> str:
         """A message id that was never used."""
@@ -84,19 +97,23 @@ class RawRobot:
     def ask(self, kind: str, **fields: Any) -> Message:
         """Says one message and gives what is answered to it."""
         of = self.say(kind, **fields)
-        return self.expect_where(lambda m: m.get("of") == of)
+        return self.answer_to(of)
+
+    def answer_to(self, of: str | None) -> Message:
+        """What is answered to the message with this id."""
+        return self.expect_where(lambda m: "of" in m and m["of"] == of, f"an answer to {of}")
 
     def expect(self, kind: str) -> Message:
         """The next message of that type; others are kept."""
-        return self.expect_where(lambda m: m["type"] == kind)
+        return self.expect_where(lambda m: m["type"] == kind, kind)
 
-    def expect_where(self, wanted: Callable[[Message], bool]) -> Message:
+    def expect_where(self, wanted: Callable[[Message], bool], what: str = "another message") -> Message:
         """The next message that is wanted; others are kept."""
         for message in list(self.inbox):
             if wanted(message):
                 self.inbox.remove(message)
                 return message
-        give_up = time.monotonic() + CEILING_S
+        give_up = time.monotonic() + self.patience_s
         while time.monotonic() < give_up:
             for message in self.receive():
                 self.inbox.append(message)
@@ -104,17 +121,17 @@ class RawRobot:
                 if wanted(message):
                     self.inbox.remove(message)
                     return message
-        raise AssertionError(f"nothing of that kind came; kept are {list(self.inbox)[-5:]}")
+        raise Broken(what, list(self.inbox)[-3:] or "nothing")
 
     def expect_closed(self) -> Closed:
         """How the gateway ends the session; messages before that are kept."""
-        give_up = time.monotonic() + CEILING_S
+        give_up = time.monotonic() + self.patience_s
         try:
             while time.monotonic() < give_up:
                 self.inbox.extend(self.receive())
         except Closed as closed:
             return closed
-        raise AssertionError("the session was not closed")
+        raise Broken("the session closed", list(self.inbox)[-3:] or "nothing")
 
     def send(self, text: str) -> None:
         """Sends a text as it is."""
@@ -138,30 +155,42 @@ class RawRobot:
 class WebSocketRobot(RawRobot):
     """Over a WebSocket, opened at once."""
 
-    def __init__(self, url: str, pool: str, robot: str, token: str | None = None) -> None:
-        super().__init__(url, pool, robot, token)
+    def __init__(
+        self, url: str, pool: str, robot: str, token: str | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
+        """Raises Broken where the handshake is refused or fails."""
+        super().__init__(url, pool, robot, token, patience_s)
         self._stack = ExitStack()
-        opening = connect(
-            f"{url.replace('http', 'ws', 1)}/v1/pools/{pool}/robots/{robot}/session",
-            subprotocols=[Subprotocol(PROTOCOL)],
-            additional_headers=self.headers,
-            compression=None,
-            max_size=2**21,
-            open_timeout=CEILING_S,
-        )
+        try:
+            opening = connect(
+                f"{url.replace('http', 'ws', 1)}/v1/pools/{pool}/robots/{robot}/session",
+                subprotocols=[Subprotocol(PROTOCOL)],
+                additional_headers=self.headers,
+                compression=None,
+                max_size=2**21,
+                open_timeout=patience_s,
+            )
+        except InvalidStatus as refused:
+            response = refused.response
+            raise Broken("a WebSocket", f"HTTP {response.status_code} {brief(response.body or b'')}") from None
+        except (InvalidHandshake, OSError) as failed:
+            raise Broken("a WebSocket", f"{type(failed).__name__} ({failed})") from None
         self.connection: ClientConnection = self._stack.enter_context(opening)
+        must(self.connection.subprotocol == PROTOCOL, f"the subprotocol {PROTOCOL}", self.connection.subprotocol)
 
     def send(self, text: str) -> None:
-        self.connection.send(text)
+        try:
+            self.connection.send(text)
+        except ConnectionClosed as closed:
+            raise _closed(closed) from None
 
     def receive(self) -> list[Message]:
         try:
-            return [json.loads(self.connection.recv(timeout=1.0))]
+            return [_object(read_message(self.connection.recv(timeout=1.0)))]
         except TimeoutError:
             return []
         except ConnectionClosed as closed:
-            code = closed.rcvd.code if closed.rcvd else 1006
-            raise Closed(code, closed.rcvd.reason if closed.rcvd else "") from None
+            raise _closed(closed) from None
 
     def leave(self) -> None:
         self._stack.close()
@@ -170,13 +199,15 @@ class WebSocketRobot(RawRobot):
 class PollingRobot(RawRobot):
     """By long polling; what is sent goes with the next poll."""
 
-    def __init__(self, url: str, pool: str, robot: str, token: str | None = None) -> None:
-        super().__init__(url, pool, robot, token)
+    def __init__(
+        self, url: str, pool: str, robot: str, token: str | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
+        super().__init__(url, pool, robot, token, patience_s)
         self.session = str(uuid.uuid4())
         self.seen = 0
         self.outbox: list[str] = []
         self._closed: Closed | None = None
-        self.client = httpx.Client(base_url=url, headers=self.headers, timeout=CEILING_S)
+        self.client = httpx.Client(base_url=url, headers=self.headers, timeout=patience_s)
 
     def send(self, text: str) -> None:
         self.outbox.append(text)
@@ -186,22 +217,36 @@ class PollingRobot(RawRobot):
             raise self._closed
         outbox, self.outbox = self.outbox, []
         answer = self.poll(outbox, wait_ms=1000)
-        if answer.status_code == 409 and "closed" in answer.json():
-            raise Closed(answer.json()["closed"], answer.json()["reason"])
-        assert answer.status_code == 200, answer.text
-        body = answer.json()
+        body = _object(read_message(answer.content))
+        if answer.status_code == 409 and "closed" in body:
+            raise Closed(body["closed"], body["reason"])
+        must(answer.status_code == 200, "HTTP 200 to a poll", f"HTTP {answer.status_code} {brief(answer.text)}")
         fresh = body["messages"][max(0, len(body["messages"]) - (body["cursor"] - self.seen)) :]
         self.seen = body["cursor"]
         if "closed" in body:
             self._closed = Closed(body["closed"], body["reason"])
-        return list(fresh)
+        return [_object(message) for message in fresh]
 
     def poll(self, messages: list[str], *, wait_ms: int = 0, **changed: Any) -> httpx.Response:
-        """One poll with messages as they are."""
+        """One poll with messages as they are. Raises Broken where nobody answers."""
         fields = {"session": self.session, "seen": self.seen, "wait_ms": wait_ms, **changed}
         body = json.dumps(fields)[:-1] + ', "messages": [' + ",".join(messages) + "]}"
         path = f"/v1/pools/{self.pool}/robots/{self.robot}/poll"
-        return self.client.post(path, content=body, headers={"Content-Type": "application/json"})
+        try:
+            return self.client.post(path, content=body, headers={"Content-Type": "application/json"})
+        except httpx.TransportError as failed:
+            raise Broken("an answer to a poll", f"{type(failed).__name__} ({failed})") from None
 
     def leave(self) -> None:
         self.client.close()
+
+
+def _object(value: Any) -> Message:
+    must(isinstance(value, Message), "an object", value)
+    return Message(value)
+
+
+def _closed(closed: ConnectionClosed) -> Closed:
+    if closed.rcvd is None:
+        return Closed(1006, "")
+    return Closed(closed.rcvd.code, closed.rcvd.reason)
