@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from streams.kafka_log_clients import Clients, error_of, fault
 from streams.port import Topic
@@ -24,6 +24,8 @@ IN_A_MOMENT: Final = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -32,7 +34,9 @@ IN_A_MOMENT: Final = frozenset(
         KafkaError._TIMED_OUT,
     }
 )
-"""Said for a moment after a topic was made, when a leader moves, while a commit ends."""
+"""Said for a moment when a topic is new, a broker has just started, a leader moves, or a commit ends."""
+COMMITTED: Final = "read_committed"
+WRITTEN: Final = "read_uncommitted"
 Answer = TypeVar("Answer")
 
 
@@ -41,25 +45,24 @@ class Offsets:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._asker = clients.asker("read_committed")
-        self._uncommitted = clients.asker("read_uncommitted")
+        self._askers = {isolation: clients.asker(isolation) for isolation in (COMMITTED, WRITTEN)}
 
     def beginning(self, topic: Topic, partition: int) -> int:
         """The smallest offset that is kept."""
-        return self._kept(self._asker, self._clients.at(topic, partition))[0]
+        return self._kept(COMMITTED, self._clients.at(topic, partition))[0]
 
     def end(self, topic: Topic, partition: int) -> int:
         """The read-committed end: nothing at or beyond it can be read now."""
-        return self._kept(self._asker, self._clients.at(topic, partition))[1]
+        return self._kept(COMMITTED, self._clients.at(topic, partition))[1]
 
     def written_end(self, topic: Topic, partition: int) -> int:
         """The end with what is written but not committed yet."""
-        return self._kept(self._uncommitted, self._clients.at(topic, partition))[1]
+        return self._kept(WRITTEN, self._clients.at(topic, partition))[1]
 
     def snapshots(self, partition: int) -> tuple[TopicPartition, int]:
         """Where one partition of snapshots begins, and its end."""
         at = TopicPartition(self._clients.snapshots, partition)
-        at.offset, end = self._kept(self._asker, at)
+        at.offset, end = self._kept(COMMITTED, at)
         return at, end
 
     def committed(self, topics: Sequence[Topic], partition: int) -> list[int]:
@@ -68,7 +71,7 @@ class Offsets:
 
         def ask() -> list[int]:
             # A new consumer: one that nobody polls does not look for a coordinator that it lost.
-            found = self._clients.asker("read_committed").committed(at, timeout=QUESTION_S)
+            found = self._clients.asker(COMMITTED).committed(at, timeout=QUESTION_S)
             for answer in found:
                 if answer.error is not None:
                     raise KafkaException(answer.error)
@@ -77,14 +80,18 @@ class Offsets:
 
         return _patiently(ask, f"reading the input positions of partition {partition}")
 
-    @staticmethod
-    def _kept(asker: Consumer, at: TopicPartition) -> tuple[int, int]:
+    def _kept(self, isolation: str, at: TopicPartition) -> tuple[int, int]:
         def ask() -> tuple[int, int]:
-            kept = asker.get_watermark_offsets(at, timeout=QUESTION_S)
-            if kept is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            if min(kept) < 0:
-                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            try:
+                kept = self._askers[isolation].get_watermark_offsets(at, timeout=QUESTION_S)
+                if kept is None:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                if min(kept) < 0:
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            except KafkaException:
+                # It believes for minutes what it knew of leaders; a new one asks.
+                self._askers[isolation] = self._clients.asker(isolation)
+                raise
             return kept
 
         return _patiently(ask, f"asking for an offset of {at.topic} {at.partition}")

@@ -16,7 +16,18 @@ import uuid
 from dataclasses import dataclass
 
 from streams.kafka_log import KafkaLog
-from streams.port import Fenced, LogReader, LogUnavailable, Output, Record, Seat, SeatLost, TakenOver, Topic
+from streams.port import (
+    Fenced,
+    LogMisconfigured,
+    LogReader,
+    LogUnavailable,
+    Output,
+    Record,
+    Seat,
+    SeatLost,
+    TakenOver,
+    Topic,
+)
 
 
 @dataclass(slots=True)
@@ -34,8 +45,8 @@ class Echo:
                 self._live(f"{self.name}-{uuid.uuid4()}")
             except Fenced:
                 self._say("fenced")
-            except LogUnavailable:
-                self._say("unavailable")
+            except (LogUnavailable, LogMisconfigured) as fault:
+                logging.info("unavailable: %s", fault)
             except SeatLost:
                 self._say("ended")
                 return
