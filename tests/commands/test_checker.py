@@ -135,6 +135,18 @@ def paused(**scope: Any) -> Callable[[Log], None]:
     return lambda log: before(log, "TaskAssigned", 0, "DispatchPaused", **scope)
 
 
+def limited(**limit: Any) -> Callable[[Log], None]:
+    """Limits something just before the first assignment."""
+    return lambda log: before(log, "TaskAssigned", 0, "LimitSet", **limit)
+
+
+def limited_key(log: Log) -> None:
+    """Limits the key that two tasks have, of which one begins while the other runs."""
+    for nth in (1, 3):
+        log.edit("TaskSubmitted", nth, limit_key="ann")
+    limited(scope="key", name="ann", running=1)(log)
+
+
 ALTERATIONS: dict[str, tuple[str, Callable[[Log], None]]] = {
     "a field is missing": ("malformed", lambda log: log.edit("LeaseStarted", to=None)),
     "another pool": ("pool", lambda log: log.edit("TaskSubmitted", pool="other")),
@@ -231,6 +243,9 @@ ALTERATIONS: dict[str, tuple[str, Callable[[Log], None]]] = {
     "a paused kind": ("paused", paused(scope="kind", name="weld")),
     "a paused task": ("paused", paused(scope="task", name="t1")),
     "a paused target": ("paused", paused(scope="target", name="dock")),
+    "more at once than a kind may": ("limit", limited(scope="kind", name="weld", running=1)),
+    "more at once than a key may": ("limit", limited_key),
+    "more in a time than a rate lets begin": ("limit", limited(scope="kind", name="weld", rate_per_s=0.1, burst=2)),
     "a frozen pool": (
         "paused",
         lambda log: before(log, "TaskAssigned", 0, "PoolFrozen", where="tick", error="x", digest="x"),

@@ -49,6 +49,16 @@ CASES: dict[str, tuple[str, list[str], str]] = {
         ["target_backs_off"],
         "an earlier task of target dock backs off",
     ),
+    "as many as may run": (
+        "t+0 robot r1 caps=gpu\nt+0 limit kind weld running=1\nt+0 submit t2 requirement=gpu\nt+0 robot r2 caps=gpu",
+        ["limit_reached"],
+        "the limit of kind weld is reached: 1 of 1 run",
+    ),
+    "as many as may begin": (
+        "t+0 limit kind weld rate=0.1\nt+0 robot r1 caps=gpu\nt+1 submit t2 requirement=gpu\nt+1 robot r2 caps=gpu",
+        ["rate_reached"],
+        "the rate of kind weld (0.1 a second) lets the next begin in 9000 ms",
+    ),
     "assigned": ("t+0 robot r1 caps=gpu\nt+2 wait", ["accept_awaited"], "robot r1 has 3000 ms left to accept"),
     "running": ("t+0 robot r1 caps=gpu\nt+0 accept r1 t1\nt+2 wait", ["running"], "robot r1 runs it for 2000 ms"),
     "running, not heard of": (

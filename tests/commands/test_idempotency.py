@@ -45,6 +45,13 @@ def commands() -> dict[str, tuple[str, Any, Any]]:
         "pause": (waiting, i.Pause, i.ScopeBody(scope="kind", name="weld")),
         "pause, in place": (waiting + "\nt+1 pause pool", i.Pause, i.ScopeBody(scope="pool")),
         "resume": (waiting + "\nt+1 pause pool", i.Resume, i.ScopeBody(scope="pool")),
+        "limit_set": (waiting, i.SetLimit, i.LimitBody(scope="kind", name="weld", running=2, rate_per_s=0.5)),
+        "limit_set, in place": (
+            waiting + "\nt+1 limit key ann running=2",
+            i.SetLimit,
+            i.LimitBody(scope="key", name="ann", running=2),
+        ),
+        "limit_rm": (waiting + "\nt+1 limit kind weld rate=2", i.RemoveLimit, i.LimitVerb(scope="kind", name="weld")),
         "drain": (running, i.DrainRobot, i.RobotVerb(**robot)),
         "drain, in place": (running + "\nt+1 drain r1", i.DrainRobot, i.RobotVerb(**robot)),
         "undrain": (running + "\nt+1 drain r1", i.UndrainRobot, i.RobotVerb(**robot)),

@@ -333,6 +333,7 @@ class Chaos:
             deadlines=deadlines if dice.random() < 0.2 else None,
             retry=i.RetryAsked(first_ms=dice.choice([0, 3_000])),
             passing=passing,
+            limit_key=dice.choice([None, None, "ann", "bob"]),
         )
 
     def report(self) -> None:
@@ -359,9 +360,11 @@ class Chaos:
         name = {"pool": None, "kind": "cut", "target": "s1"}[scope]
         shape = i.Pause if dice.random() < 0.3 else i.Resume
         robot = i.RobotVerb(robot=f"r{dice.randint(0, 3)}")
-        match dice.randint(0, 5):
+        match dice.randint(0, 7):
             case 0:
                 world.do(shape, i.ScopeBody(scope=scope, name=name))
+            case 5 | 6:
+                self.limit()
             case 1:
                 world.do(i.DrainRobot if dice.random() < 0.3 else i.UndrainRobot, robot)
             case 2:
@@ -375,6 +378,18 @@ class Chaos:
                 if waiting:
                     task: Any = {"scope": "task", "name": dice.choice(waiting)}
                     world.do(shape, i.ScopeBody(**task))
+
+    def limit(self) -> None:
+        """A limit is set, replaced or removed."""
+        dice, world = self.dice, self.world
+        which: Any = dice.choice([("kind", "weld"), ("kind", "cut"), ("key", "ann"), ("key", "bob")])
+        if dice.random() < 0.4:
+            world.do(i.RemoveLimit, i.LimitVerb(scope=which[0], name=which[1]))
+            return
+        rate = dice.choice([None, 0.2, 2.5, 1_000.0])
+        body = i.LimitBody(scope=which[0], name=which[1], running=dice.choice([None, 1, 3]), rate_per_s=rate)
+        body.burst = None if rate is None else dice.choice([None, 1, 4])
+        world.do(i.SetLimit, body)
 
     def dispatch(self) -> None:
         """Every assignment that is due, each compared."""
@@ -400,7 +415,7 @@ class Chaos:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_heaps_choose_as_a_naive_look_at_everything(seed: int) -> None:
-    """Under submissions, reports, pauses, drains, hellos, ageing changes: the same task, the same robot, every time."""
+    """Under submissions, reports, pauses, drains, hellos, limits, ageing changes: same task, same robot, every time."""
     chaos = Chaos(seed)
     for _ in range(300):
         chaos.step()

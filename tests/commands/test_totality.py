@@ -54,6 +54,7 @@ SUBMISSIONS = st.builds(
     lease_ms=st.none() | NUMBERS,
     accept_ms=st.none() | NUMBERS,
     lost_max=st.none() | NUMBERS,
+    limit_key=st.none() | st.sampled_from(["k1", "a b"]),
 )
 SETTINGS = st.dictionaries(
     st.sampled_from(["window_ms", "lease_ms", "ageing_ms", "late", "on_lost", "backoff_factor", "nonsense"]),
@@ -78,6 +79,17 @@ BODIES: dict[Any, Any] = {
     i.ReleaseTask: st.builds(i.ReleaseBody, task=TASKS, reason=TEXT, force=st.booleans()),
     i.Pause: SCOPES,
     i.Resume: SCOPES,
+    i.SetLimit: st.builds(
+        i.LimitBody,
+        scope=st.sampled_from(["kind", "key"]),
+        name=st.sampled_from(["weld", "cut", "k1", "", "x y"]),
+        running=st.none() | NUMBERS,
+        rate_per_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        burst=st.none() | NUMBERS,
+    ),
+    i.RemoveLimit: st.builds(
+        i.LimitVerb, scope=st.sampled_from(["kind", "key"]), name=st.sampled_from(["weld", "cut", "k1"])
+    ),
     i.DrainRobot: st.builds(i.RobotVerb, robot=ROBOTS, reason=TEXT),
     i.UndrainRobot: st.builds(i.RobotVerb, robot=ROBOTS, reason=TEXT),
     i.ClearRobot: st.builds(i.RobotVerb, robot=ROBOTS, reason=TEXT),

@@ -423,6 +423,7 @@ class Turmoil:
             deadlines=deadlines if dice.random() < 0.15 else None,
             passing=passing,
             late=late,
+            limit_key=dice.choice([None, None, "ann", "bob"]),
         )
 
     # ---- faults ----
@@ -502,9 +503,23 @@ class Turmoil:
             self._clear_all,
             self._clear_all,
             lambda: world.do(i.RetireRobot, robot),
+            self._limit,
+            self._limit,
             lambda: world.verb(i.Explain, task),
         ]
         dice.choice(acts)()
+
+    def _limit(self) -> None:
+        """A limit that lets everything end some time is set, replaced or removed."""
+        dice = self.dice
+        which: Any = dice.choice([("kind", "weld"), ("key", "ann"), ("key", "bob")])
+        if dice.random() < 0.3:
+            self.world.do(i.RemoveLimit, i.LimitVerb(scope=which[0], name=which[1]))
+            return
+        rate, running = dice.choice([(None, 1), (None, 2), (1.0, None), (5.0, 3)])
+        body = i.LimitBody(scope=which[0], name=which[1], running=running, rate_per_s=rate)
+        body.burst = None if rate is None else dice.choice([None, 3])
+        self.world.do(i.SetLimit, body)
 
     def _clear_all(self) -> None:
         """The operators' daily round: every robot works again, every pause is over."""

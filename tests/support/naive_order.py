@@ -1,5 +1,6 @@
 """The order inside a pool by looking at everything: slow, and without any structure to get wrong."""
 
+from math import ceil
 from typing import Any
 
 from commands.requirements import meets
@@ -71,6 +72,21 @@ def firsts(state: PoolState, now: int) -> list[Task]:
     return sorted(found, key=lambda task: key(state, task))
 
 
+def limited(state: PoolState, task: Task, now: int) -> bool:
+    """Whether a limit of its kind or key lets no more be assigned."""
+    for (scope, name), limit in state.limits.rows.items():
+        same = [t for t in state.tasks.values() if name == (t.terms.kind if scope == "kind" else t.terms.limit_key)]
+        if task not in same:
+            continue
+        if limit.running is not None and sum(t.current is not None for t in same) >= limit.running:
+            return True
+        if limit.rate_per_s is not None:
+            together_us = (limit.burst - 1) * ceil(1_000_000 / limit.rate_per_s)
+            if limit.paid_until_us - together_us > now * 1_000:
+                return True
+    return False
+
+
 def room(robot: Robot) -> int:
     """Slots that may still be filled, none where the robot gets nothing new."""
     works = robot.online and not (robot.draining or robot.silent or robot.offline or robot.fault)
@@ -94,7 +110,7 @@ def next_choice(state: PoolState, now: int) -> tuple[str, str] | None:
     """(task, robot) of the next assignment, or None."""
     if state.frozen or ("pool", "") in state.paused:
         return None
-    tasks = firsts(state, now)
+    tasks = [task for task in firsts(state, now) if not limited(state, task, now)]
     reservation = reserved(state, tasks)
     for task in tasks:
         kept = None

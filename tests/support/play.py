@@ -338,6 +338,20 @@ def _scope(shape: Any) -> Callable[[World, Words, Options], Message]:
     return verb
 
 
+def _limit(world: World, words: Words, options: Options) -> Message:
+    """limit kind weld running=2 rate=2.5 burst=10"""
+    scope: Any = words[0]
+    rate = options.get("rate")
+    whole = {name: int(options[name]) for name in ("running", "burst") if name in options}
+    body = i.LimitBody(scope=scope, name=words[1], rate_per_s=None if rate is None else float(rate), **whole)
+    return world.do(i.SetLimit, body)
+
+
+def _unlimit(world: World, words: Words, options: Options) -> Message:
+    scope: Any = words[0]
+    return world.do(i.RemoveLimit, i.LimitVerb(scope=scope, name=words[1]))
+
+
 def _set(world: World, words: Words, options: Options) -> Message:
     values: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in options.items()}
     return world.do(i.ConfigurePool, i.SettingsBody(settings=values))
@@ -407,6 +421,8 @@ _VERBS: Final[dict[str, Callable[[World, Words, Options], Message]]] = {
     "retire": _robot_verb(i.RetireRobot),
     "pause": _scope(i.Pause),
     "resume": _scope(i.Resume),
+    "limit": _limit,
+    "unlimit": _unlimit,
     "set": _set,
     "again": _again,
     "explain": _explain,
