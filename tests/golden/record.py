@@ -171,7 +171,41 @@ def pool() -> World:
     return world
 
 
-LOGS: Final[dict[str, Callable[[], World]]] = {"lives": lives, "robots": robots, "windows": windows, "pool": pool}
+def limits() -> World:
+    """Limits of kinds and keys: reached, replaced, removed, and what they let begin."""
+    return play("""
+        t+0   limit    kind weld running=2 rate=0.5 burst=2
+        t+0   limit    key ann running=1
+        t+0   submit   a1 limit_key=ann
+        t+0   submit   a2 limit_key=ann kind=cut
+        t+0   submit   w1
+        t+0   submit   w2
+        t+0   submit   c1 kind=cut
+        t+0   robot    r1 slots=9
+        t+0   accept   r1 a1
+        t+0   accept   r1 w1
+        t+0   accept   r1 c1
+        t+1   complete r1 a1
+        t+1   accept   r1 a2
+        t+3   accept   r1 w2
+        t+4   complete r1 w1
+        t+5   limit    kind weld running=1
+        t+5   submit   w3
+        t+6   complete r1 w2
+        t+6   accept   r1 w3
+        t+7   limit    kind cut rate=0.25 burst=3
+        t+7   submit   c2 kind=cut
+        t+7   unlimit  key ann
+    """)
+
+
+LOGS: Final[dict[str, Callable[[], World]]] = {
+    "lives": lives,
+    "robots": robots,
+    "windows": windows,
+    "pool": pool,
+    "limits": limits,
+}
 
 
 def record(folder: Path = FOLDER, ends: bool = False) -> list[str]:
