@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any, TypedDict
 
 from projections.cards import KindCard, PoolCard, Progress
+from projections.limits import LimitFigures
 from projections.rows import STATE_CODES, Entity, Index, Table, after, entity_key, index_range, index_tail, load
 from projections.scans import kind_cards
 from projections.store import Store
@@ -20,7 +21,10 @@ class Figures(TypedDict, total=False):
 
 
 class Overview(TypedDict, total=False):
-    """A pool: its `card`, how far it is folded, robots and tasks by state, the oldest waiting, its kinds."""
+    """A pool: its `card`, how far it is folded, robots and tasks by state, the oldest waiting, its kinds.
+
+    `limits` where one pool is asked for.
+    """
 
     card: PoolCard
     progress: Progress
@@ -28,6 +32,7 @@ class Overview(TypedDict, total=False):
     tasks: dict[str, int]
     oldest_waiting_at: int
     kinds: list[Figures]
+    limits: list[LimitFigures]
 
 
 def kind_figures(store: Store, pool: str, now_at: int) -> list[Figures]:

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 from commands.reasons import Refusal
 from projections.answers import COUNTED_MAX, Answer, Count, Page
 from projections.cards import (
-    LimitCard,
     Progress,
     RequirementCard,
     RobotCard,
@@ -28,6 +27,7 @@ from projections.figures import Figures, Overview, kind_figures, overview
 from projections.filters import Filter
 from projections.histories import history_of, offset_of
 from projections.index_rows import CHECKPOINT, ERROR_DETAIL, PAYLOAD, RESULT
+from projections.limits import LimitFigures, limit_figures
 from projections.reader import TablesReader
 from projections.rows import Entity, Table, body_key, load, name_key
 from projections.scans import (
@@ -296,11 +296,13 @@ class Tables:
         return self._answer(None, work)
 
     def pool(self, pool: str) -> Answer[Overview | None]:
-        """One pool with its figures, or None."""
+        """One pool with its figures and limits, or None."""
 
         def work(store: Store) -> Overview | None:
             row: Progress | None = entity_of(store, Entity.PROGRESS, pool, "")
-            return None if row is None else overview(store, row, self._clock())
+            if row is None:
+                return None
+            return {**overview(store, row, self._clock()), "limits": limit_figures(store, pool)}
 
         return self._answer(pool, work)
 
@@ -312,9 +314,9 @@ class Tables:
         """The schedules of a pool, by name (at most LIMIT_MAX)."""
         return self._all(pool, Entity.SCHEDULE)
 
-    def limits(self, pool: str) -> Answer[list[LimitCard]]:
-        """The limits of a pool (at most LIMIT_MAX)."""
-        return self._all(pool, Entity.LIMIT)
+    def limits(self, pool: str) -> Answer[list[LimitFigures]]:
+        """The limits of a pool by scope and name, with how many tasks of each are held."""
+        return self._answer(pool, lambda store: limit_figures(store, pool))
 
     def requirements_unmet(self, pool: str) -> Answer[list[RequirementCard]]:
         """Requirements that no registered robot of the pool can meet (at most LIMIT_MAX)."""

@@ -10,7 +10,7 @@ import pytest
 
 from commands import events as e
 from commands.reasons import Refusal
-from projections import queries, scans
+from projections import limits, queries, scans
 from projections.answers import Answer, Count, Page
 from projections.cards import TaskCard
 from projections.cursors import CURSOR_MS, make_cursor
@@ -257,6 +257,9 @@ def test_schedules_limits_requirements(world: World) -> None:
         submitted("nightly@1", schedule=e.Firing(id="nightly", instant=START_AT)),
         e.FiringsSkipped(schedule="nightly", first=1, last=5, count=3, reason="overlap"),
         e.LimitSet(scope="kind", name_="weld", running=3),
+        e.LimitSet(scope="key", name_="ann", rate_per_s=0.5, burst=2),
+        e.LimitSet(scope="key", name_="bob", running=1),
+        e.LimitRemoved(scope="key", name_="bob"),
         e.RequirementUnsatisfiable(requirement=["tpu"], slot_cost=1, waiting=4, first_task="t1", missing=["tpu"]),
     )
     schedule = world.tables.schedules(POOL).value[0]
@@ -267,10 +270,28 @@ def test_schedules_limits_requirements(world: World) -> None:
         "Europe/Berlin",
     )
     assert schedule["last_fired"]["task"] == "nightly@1"
-    assert [(limit["scope"], limit["name"], limit["running"]) for limit in world.tables.limits(POOL).value] == [
-        ("kind", "weld", 3)
-    ]
+    ann, weld = world.tables.limits(POOL).value
+    assert (ann["scope"], ann["name"], ann["rate_per_s"], ann["burst"], ann["held"]) == ("key", "ann", 0.5, 2, 0)
+    assert (weld["scope"], weld["name"], weld["running"], weld["actor"]) == ("kind", "weld", 3, "fleetlog")
+    pool = world.tables.pool(POOL).value
+    assert pool is not None
+    assert pool["limits"] == [ann, weld]
     assert world.tables.requirements_unmet(POOL).value[0]["missing"] == ["tpu"]
+
+
+def test_a_limit_says_how_many_are_held(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assigned, running and lost ones of the kind, or of the key over all kinds; waiting and ended ones not."""
+    world.write(
+        pool_created(),
+        e.LimitSet(scope="kind", name_="weld", running=3),
+        e.LimitSet(scope="key", name_="ann", running=2),
+    )
+    for task, kind, key in (("a1", "weld", "ann"), ("a2", "cut", "ann"), ("b1", "weld", "bob"), ("w1", "weld", "ann")):
+        world.write(submitted(task, kind=kind, limit_key=key))
+    world.write(assigned("a1"), leased("a1"), assigned("a2"), assigned("b1"), leased("b1"), completed("b1"))
+    assert {limit["name"]: limit["held"] for limit in world.tables.limits(POOL).value} == {"weld": 1, "ann": 2}
+    monkeypatch.setattr(limits, "HELD_MAX", 1)
+    assert {limit["name"]: limit.get("held") for limit in world.tables.limits(POOL).value} == {"weld": 1, "ann": None}
 
 
 # ---- positions ----
