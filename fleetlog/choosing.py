@@ -1,4 +1,4 @@
-"""Which tasks a verb is about: ids, `-` (ids from standard input), or `--where`; and doing it to each of them."""
+"""Which tasks a verb is about, by their ids or `-` (ids from standard input); and doing it to each of them."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -8,20 +8,14 @@ import typer
 
 from fleetlog.asking import Refused, part
 from fleetlog.output import Item
-from fleetlog.problems import REFUSED, Problem, wrong_usage
+from fleetlog.problems import Problem, wrong_usage
 from fleetlog.verb import Call
 
-SHOWN: Final = 10
 BAR_FROM: Final = 20
 
 Tasks = Annotated[
     list[str] | None, typer.Argument(metavar="[TASK]...", help="Ids of tasks; - reads them from standard input.")
 ]
-Where = Annotated[
-    str | None,
-    typer.Option("--where", metavar="FILTER", help="Instead of ids: state=DEAD kind=weld* target=dock-7 older=2h ..."),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before acting on what --where found.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 NeededReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 
@@ -31,39 +25,13 @@ def in_pool(call: Call, where: str | None) -> str:
     return (where or "") if call.pool == "*" else f"pool={call.pool} {where or ''}".strip()
 
 
-def chosen(
-    call: Call, ids: list[str] | None, where: str | None, yes: bool, verb: str, fitting: frozenset[str]
-) -> list[tuple[str, str]]:
-    """(pool, id) of the tasks that the verb is for. Shows what --where found and asks. Raises Problem."""
-    if ids and where is not None:
-        raise wrong_usage("give ids or --where, not both.")
-    if ids:
-        if call.pool == "*":
-            raise wrong_usage("ids belong to one pool: name it with --pool.")
-        return [(call.pool, task) for task in from_arguments(ids)]
-    if where is None:
+def named(call: Call, ids: list[str] | None, verb: str) -> list[tuple[str, str]]:
+    """(pool, id) of the tasks that were named. Raises Problem."""
+    if not ids:
         raise wrong_usage(f"which tasks? Give ids, - to read them, or --where: fleetlog {verb} --where 'kind=weld*'.")
-    found = [
-        (str(task["pool"]), str(task["id"]), str(task["state"]))
-        for task in call.gateway.pages("/v1/tasks", None, where=in_pool(call, where))
-        if task["state"] in fitting
-    ]
-    if not found:
-        call.out.note(f"no task matches {where!r} in a state that {verb} is for ({', '.join(sorted(fitting))}).")
-        return []
-    for pool, task, state in found[:SHOWN]:
-        call.out.note(f"  {task}  {state}" if pool == call.pool else f"  {pool}/{task}  {state}")
-    if len(found) > SHOWN:
-        call.out.note(f"  ... and {len(found) - SHOWN} more")
-    if not yes and not _agreed(f"{verb} {len(found)} task{'s' if len(found) > 1 else ''}?"):
-        raise Problem("nothing was done.", REFUSED)
-    return [(pool, task) for pool, task, _ in found]
-
-
-def _agreed(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise wrong_usage("nobody can answer here: say --yes to act on what --where found.")
-    return typer.confirm(question, err=True)
+    if call.pool == "*":
+        raise wrong_usage("ids belong to one pool: name it with --pool.")
+    return [(call.pool, task) for task in from_arguments(ids)]
 
 
 def from_arguments(ids: Iterable[str]) -> Iterator[str]:

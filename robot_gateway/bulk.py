@@ -136,7 +136,9 @@ class Bulk:
             if len(self._turns) >= WORKS_MAX:
                 text = f"{WORKS_MAX} bulk works are going on here"
                 raise RefusedRequest(Refusal("gateway_busy", text, retry_after_ms=5_000))
-            await asyncio.to_thread(selection.ask, {"asked": _said(asked), "principal": _saved(principal), "at": now_ms()})
+            await asyncio.to_thread(
+                selection.ask, {"asked": _said(asked), "principal": _saved(principal), "at": now_ms()}
+            )
         return await self.resource(selection)
 
     def _token_problem(self, selection: Selection | None, asked: BulkIn, principal: Principal) -> Refusal | None:
@@ -178,7 +180,7 @@ class Bulk:
         selection = await asyncio.to_thread(self._folder.selection, token)
         if selection is None or selection.asked is None:
             raise refuse("no_such_bulk", f"this gateway knows no bulk work {token[:64]!r}")
-        if selection.found["actor"] != principal.name and not principal.may("verb", selection.found["pool"]):
+        if not _may_look(principal, selection.found):
             raise refuse("no_such_bulk", f"the bulk work {token} is somebody else's")
         return selection
 
@@ -305,6 +307,13 @@ def batch_line(first: int, tasks: Sequence[tuple[str, str]], answers: Sequence[A
     return line | {"refusals": refusals, "position": position}
 
 
+def _may_look(principal: Principal, found: Resource) -> bool:
+    """Who asked for it, and operators of all pools that it may touch."""
+    pool = found["pool"]
+    in_reach = principal.everywhere if pool is None else principal.covers_pool(pool)
+    return bool(found["actor"] == principal.name) or (principal.may("verb") and in_reach)
+
+
 # ---- shapes ----
 
 
@@ -333,9 +342,7 @@ def _saved(principal: Principal) -> Resource:
 
 
 def _restored(saved: Resource) -> Principal:
-    return Principal(
-        saved["name"], saved["role"], tuple(saved["pools"]), tuple(saved["robots"]), saved["digest"], None
-    )
+    return Principal(saved["name"], saved["role"], tuple(saved["pools"]), tuple(saved["robots"]), saved["digest"], None)
 
 
 def selected_resource(selection: Selection) -> Resource:

@@ -1,13 +1,13 @@
 """Mend: dead letters, leases, pauses, robots, frozen pools."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import typer
 
 from fleetlog import choosing, listing
 from fleetlog.asking import part
-from fleetlog.choosing import NeededReason, Reason, Tasks, Yes, body, do_to_each, in_pool
+from fleetlog.bulk import Bulk, DryRun, Stop, Token, Where, Yes, act
+from fleetlog.choosing import NeededReason, Reason, Tasks, body, in_pool
 from fleetlog.listing import LIMIT, All, Columns, Limit, Sort, Watch, limit_of
 from fleetlog.output import Item
 from fleetlog.problems import Problem, wrong_usage
@@ -30,8 +30,6 @@ from fleetlog.verbs.work import (
 from fleetlog.when import instant
 
 DEAD_COLUMNS: Final = ("id", "kind", "dead_reason", "failures", "lost", "robot", "since_at", "error.message")
-HELD: Final = frozenset({"ASSIGNED", "RUNNING", "LOST"})
-PAUSABLE: Final = frozenset({"WAITING", "ASSIGNED", "RUNNING"})
 
 Robots = Annotated[list[str], typer.Argument(metavar="ROBOT...", help="Ids of robots; - reads them.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="An instant, or a span: 2h.")]
@@ -66,10 +64,6 @@ def dead_letters(
     )
 
 
-def _posting(call: Call, verb: str, said: dict[str, Any]) -> Callable[[str, str], Item]:
-    return lambda path, _: call.gateway.post(f"{path}/{verb}", said)
-
-
 def _state(answer: Item) -> str:
     return f"is {answer['state']}" if answer.get("changed", True) else f"was {answer['state']} already"
 
@@ -83,8 +77,11 @@ def _state(answer: Item) -> str:
 def redrive(
     call: Call,
     tasks: Tasks = None,
-    where: choosing.Where = None,
+    where: Where = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
     reason: Reason = None,
     priority: Priority = None,
     require: Require = None,
@@ -100,9 +97,8 @@ def redrive(
     """Put dead letters back into the queue, their counters at 0, changed where options say so."""
     deadlines = deadlines_of(start_by, end_by, run_within, then.value)
     changed = changes(priority, require, prefer, slot_cost, not_before, deadlines, label)
-    found = choosing.chosen(call, tasks, where, yes, "redrive", frozenset({"DEAD"}))
     said = body(reason=reason or "redriven by an operator", changed=changed or None)
-    do_to_each(call, found, "redrive", _state, _posting(call, "redrive", said))
+    act(call, "redrive", tasks, Bulk(where, yes, dry_run, token, stop), said, _state)
 
 
 @verb(
@@ -115,11 +111,17 @@ def redrive(
     ),
 )
 def discard(
-    call: Call, reason: NeededReason, tasks: Tasks = None, where: choosing.Where = None, yes: Yes = False
+    call: Call,
+    reason: NeededReason,
+    tasks: Tasks = None,
+    where: Where = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
 ) -> None:
     """Give dead letters up for good."""
-    found = choosing.chosen(call, tasks, where, yes, "discard", frozenset({"DEAD"}))
-    do_to_each(call, found, "discard", _state, _posting(call, "discard", body(reason=reason)))
+    act(call, "discard", tasks, Bulk(where, yes, dry_run, token, stop), body(reason=reason), _state)
 
 
 @verb(
@@ -135,16 +137,18 @@ def resolve(
     call: Call,
     reason: NeededReason,
     tasks: Tasks = None,
-    where: choosing.Where = None,
+    where: Where = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
     result: Annotated[
         str | None, typer.Option("--result", metavar="JSON|TEXT|@FILE|-", help="What the task came to.")
     ] = None,
 ) -> None:
     """Say that LOST tasks or dead letters are done."""
-    found = choosing.chosen(call, tasks, where, yes, "resolve", frozenset({"LOST", "DEAD"}))
     said = body(reason=reason, result=payload_of(result))
-    do_to_each(call, found, "resolve", _state, _posting(call, "resolve", said))
+    act(call, "resolve", tasks, Bulk(where, yes, dry_run, token, stop), said, _state)
 
 
 @verb(
@@ -160,8 +164,11 @@ def release(
     call: Call,
     reason: NeededReason,
     tasks: Tasks = None,
-    where: choosing.Where = None,
+    where: Where = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
     force: Annotated[
         bool, typer.Option("--force", help="Free slot and target at once, although the robot may still work.")
     ] = False,
@@ -170,9 +177,8 @@ def release(
 
     Slot and target stay held until the robot has stopped or must have, unless forced.
     """
-    found = choosing.chosen(call, tasks, where, yes, "release", HELD)
     said = body(reason=reason, force=force or None)
-    do_to_each(call, found, "release", _state, _posting(call, "release", said))
+    act(call, "release", tasks, Bulk(where, yes, dry_run, token, stop), said, _state)
 
 
 # ---- pause, resume ----
@@ -182,8 +188,11 @@ def release(
 def pause(
     call: Call,
     tasks: Tasks = None,
-    where: choosing.Where = None,
+    where: Where = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
     target: OfTarget = None,
     kind: OfKind = None,
     until: Until = None,
@@ -191,21 +200,24 @@ def pause(
 ) -> None:
     """Assign nothing more of a pool, target, kind or task. What runs goes on."""
     said = body(reason=reason, until=instant(until, "--until") if until else None)
-    _pause_or_resume(call, "pause", said, tasks, where, yes, target, kind)
+    _pause_or_resume(call, "pause", said, tasks, Bulk(where, yes, dry_run, token, stop), target, kind)
 
 
 @verb("resume", MEND, POOL_AND_GATEWAY, ("fleetlog resume --kind report", "fleetlog resume order-18"))
 def resume(
     call: Call,
     tasks: Tasks = None,
-    where: choosing.Where = None,
+    where: Where = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
     target: OfTarget = None,
     kind: OfKind = None,
     reason: Reason = None,
 ) -> None:
     """Assign a paused pool, target, kind or task again."""
-    _pause_or_resume(call, "resume", body(reason=reason), tasks, where, yes, target, kind)
+    _pause_or_resume(call, "resume", body(reason=reason), tasks, Bulk(where, yes, dry_run, token, stop), target, kind)
 
 
 def _pause_or_resume(
@@ -213,17 +225,15 @@ def _pause_or_resume(
     verb: str,
     said: dict[str, Any],
     tasks: list[str] | None,
-    where: str | None,
-    yes: bool,
+    bulk: Bulk,
     target: str | None,
     kind: str | None,
 ) -> None:
-    of_tasks = bool(tasks) or where is not None
+    of_tasks = bool(tasks) or bulk.is_asked
     if of_tasks + (target is not None) + (kind is not None) > 1:
         raise wrong_usage("name one: tasks, --target or --kind; without any of them the whole pool is meant.")
     if of_tasks:
-        found = choosing.chosen(call, tasks, where, yes, verb, PAUSABLE)
-        do_to_each(call, found, verb, lambda _: f"{verb}d", _posting(call, verb, said))
+        act(call, verb, tasks, bulk, said, lambda _: f"{verb}d")
         return
     path, what = f"/v1/pools/{part(call.pool)}", f"pool {call.pool}"
     if target is not None:

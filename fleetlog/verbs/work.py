@@ -3,7 +3,6 @@
 import json
 import time
 import uuid
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -11,7 +10,8 @@ import typer
 
 from fleetlog import choosing
 from fleetlog.asking import TIMEOUT_S, WAIT_S, part
-from fleetlog.choosing import Reason, Tasks, Where, Yes, body, do_to_each
+from fleetlog.bulk import Bulk, DryRun, Stop, Token, Where, Yes, act
+from fleetlog.choosing import Reason, Tasks, body
 from fleetlog.output import Item, duration
 from fleetlog.problems import Problem, no_answer, wrong_usage
 from fleetlog.submitting import (
@@ -26,7 +26,6 @@ from fleetlog.verb import POOL_AND_GATEWAY, WORK, Call, verb
 from fleetlog.when import instant
 
 ENDED: Final = frozenset({"COMPLETED", "CANCELLED", "DEAD", "DISCARDED"})
-OPEN: Final = frozenset({"WAITING", "ASSIGNED", "RUNNING", "LOST"})
 EXPLAIN_AFTER_S: Final = 2.0
 """How long `--wait` is silent before it says why the task waits."""
 
@@ -369,21 +368,25 @@ def result(
     POOL_AND_GATEWAY,
     ("fleetlog cancel order-18 --reason 'ordered twice'", "fleetlog cancel --where 'kind=report older=2h' --yes"),
 )
-def cancel(call: Call, tasks: Tasks = None, where: Where = None, yes: Yes = False, reason: Reason = None) -> None:
+def cancel(
+    call: Call,
+    tasks: Tasks = None,
+    where: Where = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
+    reason: Reason = None,
+) -> None:
     """Say that nobody wants tasks any more.
 
     One that does not run ends at once. The robot of a running one is told; it may still complete it.
     """
-    found = choosing.chosen(call, tasks, where, yes, "cancel", OPEN)
-    do_to_each(call, found, "cancel", _cancelled, _posting(call, "cancel", body(reason=reason)))
+    act(call, "cancel", tasks, Bulk(where, yes, dry_run, token, stop), body(reason=reason), _cancelled)
 
 
 def _cancelled(answer: Item) -> str:
     return "cancelled" if answer["state"] == "CANCELLED" else f"{answer['state']}: its robot is asked to stop"
-
-
-def _posting(call: Call, verb: str, said: dict[str, Any]) -> Callable[[str, str], Item]:
-    return lambda path, _: call.gateway.post(f"{path}/{verb}", said)
 
 
 @verb(
@@ -397,6 +400,9 @@ def change(
     tasks: Tasks = None,
     where: Where = None,
     yes: Yes = False,
+    dry_run: DryRun = False,
+    token: Token = None,
+    stop: Stop = False,
     priority: Priority = None,
     require: Require = None,
     prefer: Prefer = None,
@@ -413,11 +419,12 @@ def change(
     changed = changes(
         priority, require, prefer, slot_cost, not_before, deadlines_of(start_by, end_by, run_within, then.value), label
     )
-    if not changed:
+    bulk = Bulk(where, yes, dry_run, token, stop)
+    if not changed and not (dry_run or token):
         raise wrong_usage("what is to change? Give --priority, --require, --not-before, a deadline or --label.")
-    found = choosing.chosen(call, tasks, where, yes, "change", frozenset({"WAITING"}))
-    asked = changed | body(reason=reason)
-    do_to_each(call, found, "change", lambda _: "changed", lambda path, _: call.gateway.patch(path, asked))
+    why = body(reason=reason)
+    said = body(changed=changed or None) | why
+    act(call, "change", tasks, bulk, said, lambda _: "changed", lambda path, _: call.gateway.patch(path, changed | why))
 
 
 def changes(
