@@ -15,6 +15,11 @@ from commands.vocabulary import LimitScope
 
 LIMITS_MAX: Final = 1_000
 """Limits of one pool."""
+RUNNING_MAX: Final = 1_000_000
+RATE_MIN: Final = 0.00001
+"""A second; a little less than one a day."""
+RATE_MAX: Final = 1_000.0
+BURST_MAX: Final = 1_000_000
 
 Limited = tuple[LimitScope, str]
 """What a limit is for: (scope, name)."""

@@ -13,6 +13,7 @@ from commands import inputs as i
 from commands.decide.submit import submission_problem
 from commands.events import Deadlines, InstantDeadline, RunDeadline, TaskChanges
 from commands.json_limits import parse_json
+from commands.limits import BURST_MAX, RATE_MAX, RATE_MIN, RUNNING_MAX
 from commands.reasons import Refusal
 from commands.vocabulary import KIND_CHARS_MAX, NAME_CHARS_MAX, PRIORITY_MAX
 from robot_gateway.reading import pointer
@@ -208,6 +209,13 @@ class ReasonIn(Strict):
     reason: Reason | None = None
 
 
+class RaiseFormatIn(Strict):
+    """To which format (absent: the newest that this gateway knows), or only what that would do."""
+
+    to_format: Annotated[int, Field(ge=1)] | None = None
+    dry_run: bool = False
+
+
 class RedriveIn(ReasonIn):
     """Put a dead letter back, changed if asked."""
 
@@ -249,6 +257,14 @@ class BulkIn(ReasonIn):
     force: bool = False
     until: Instant | None = None
     result: Any = None
+
+
+class LimitIn(Strict):
+    """At least one of `running` (tasks at once) and `rate_per_s` (begun a second, with up to `burst` together: 1)."""
+
+    running: Annotated[int, Field(ge=1, le=RUNNING_MAX)] | None = None
+    rate_per_s: Annotated[float, Field(ge=RATE_MIN, le=RATE_MAX)] | None = None
+    burst: Annotated[int, Field(ge=1, le=BURST_MAX)] | None = None
 
 
 class PoolIn(ReasonIn):

@@ -256,6 +256,12 @@ class Reads:
         """One target."""
         return resource(await self.run(self._tables.target, pool, target))
 
+    async def limits(self, pool: str) -> Resource:
+        """All limits of a pool."""
+        found = await self.run(self._tables.limits, pool)
+        items = [to_http(limit) for limit in found.value]
+        return {"items": items, "next": None, "position": str(found.position)}
+
     # ---- pools ----
 
     async def pools(self, principal: Principal, limit: int, cursor: str | None) -> Resource:
@@ -273,7 +279,7 @@ class Reads:
         return {"items": items, "next": follows, "position": str(found.position)}
 
     async def pool(self, pool: str) -> Resource | None:
-        """One pool with settings and figures."""
+        """One pool with settings, figures and limits."""
         found = await self.run(self._tables.pool, pool)
         if found.value is None:
             return None
@@ -333,6 +339,7 @@ def pool_resource(overview: Any, *, with_kinds: bool) -> Resource:
         shown |= to_http({"oldest_waiting_at": overview["oldest_waiting_at"]})
     if with_kinds:
         shown["kinds"] = [to_http(kind) for kind in overview["kinds"]]
+        shown["limits"] = [to_http(limit) for limit in overview["limits"]]
     return shown
 
 

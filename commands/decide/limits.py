@@ -6,16 +6,10 @@ from typing import Any, Final
 from commands import events as e
 from commands import inputs as i
 from commands.decide.answers import Context, Decision, accepted, refused
-from commands.limits import LIMITS_MAX
+from commands.limits import BURST_MAX, LIMITS_MAX, RATE_MAX, RATE_MIN, RUNNING_MAX
 from commands.reasons import Refusal
 from commands.state import PoolState
 from commands.vocabulary import KIND_CHARS_MAX, NAME_CHARS_MAX, is_name
-
-RUNNING_MAX: Final = 1_000_000
-RATE_MIN: Final = 0.00001
-"""A little less than one a day."""
-RATE_MAX: Final = 1_000.0
-BURST_MAX: Final = 1_000_000
 
 
 def set_limit(state: PoolState, command: i.SetLimit, context: Context) -> Decision:
