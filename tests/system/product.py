@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 from fleetlog.composition import open_reader
 from fleetlog.settings import Settings
 from streams.port import LogReader
+from tests.support.broker import Broker
 from tests.support.ports import free_port
 
 POOL = ("--set", "pool.window_s=1", "--set", "pool.lease_s=3", "--set", "pool.accept_s=2")
@@ -78,10 +79,10 @@ class Part:
 
 
 class Product:
-    """Its parts, its gateway's address, and its log for a judge."""
+    """Its parts, its gateway's address, its log for a judge, and the broker if it has one of its own to be killed."""
 
-    def __init__(self, settings: Settings, url: str, parts: list[Part]) -> None:
-        self.settings, self.url, self.parts = settings, url, parts
+    def __init__(self, settings: Settings, url: str, parts: list[Part], broker: Broker | None = None) -> None:
+        self.settings, self.url, self.parts, self.broker = settings, url, parts, broker
 
     def start(self) -> None:
         """Everything begins."""
@@ -148,8 +149,8 @@ def embedded(folder: Path) -> Product:
     return Product(settings, f"http://127.0.0.1:{port}", [up])
 
 
-def on_kafka(folder: Path, bootstrap: str) -> Product:
-    """Two owners, a gateway and a projector on Kafka, on a log of their own."""
+def on_kafka(folder: Path, bootstrap: str, own: Broker | None = None) -> Product:
+    """Two owners, a gateway and a projector on Kafka, on a log of their own; `own` is the broker if it may die."""
     from streams.kafka_log import init_log
 
     prefix, port = f"sys-{uuid.uuid4().hex[:8]}", free_port()
@@ -162,7 +163,7 @@ def on_kafka(folder: Path, bootstrap: str) -> Product:
         Part("gateway", "gateway", *shared, "--listen", f"127.0.0.1:{port}", *QUICK),
     ]
     settings = Settings.model_validate({"log": {"at": f"kafka:{bootstrap}", "prefix": prefix}})
-    return Product(settings, f"http://127.0.0.1:{port}", parts)
+    return Product(settings, f"http://127.0.0.1:{port}", parts, own)
 
 
 def freeze(part: Part, seconds: float) -> None:

@@ -3,8 +3,9 @@
     python -m tests.system.rounds --log embedded --rounds 10
     python -m tests.system.rounds --log kafka --rounds 10 [--kafka HOST:PORT]
 
-Each round kills one part, or all of them, at a moment drawn by the seed, starts them again, and waits until a task
-submitted after it has been completed. In the end everything submitted has to end, and the judge finds nothing.
+Each round kills one part, all of them, or a broker of its own, at a moment drawn by the seed, starts them again, and
+waits until a task submitted after it has been completed. In the end everything submitted has to end, and the judge
+finds nothing.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -26,16 +28,19 @@ from tests.system.judge import Verdict, judge
 from tests.system.product import Product, embedded, on_kafka, wait_until
 
 SETTLE_S = 180.0
+VICTIMS = ("part", "part", "child", "all", "broker")
 
 
-def play(product: Product, crew: Crew, rounds: int, seed: int, say: Any = print) -> tuple[Verdict, list[float]]:
+def play(
+    product: Product, crew: Crew, rounds: int, seed: int, victims: Sequence[str] = VICTIMS, say: Any = print
+) -> tuple[Verdict, list[float]]:
     """`rounds` rounds on a running product; the verdict, and the seconds until work flowed again in each."""
     rng, gaps = random.Random(seed), list[float]()
     crew.start()
     product.probe()
     for number in range(1, rounds + 1):
         time.sleep(rng.uniform(0.3, 2.0))
-        what = kill_something(product, rng)
+        what = kill_something(product, rng.choice(victims), rng)
         gaps.append(product.probe())
         say(f"round {number}: killed {what}, work flows again after {gaps[-1]:.1f} s")
     crew.stop_submitting()
@@ -48,10 +53,13 @@ def play(product: Product, crew: Crew, rounds: int, seed: int, say: Any = print)
         reader.close()
 
 
-def kill_something(product: Product, rng: random.Random) -> str:
-    """Kills a part, a child of it, or everything; starts again what does not come back by itself."""
-    choice = rng.choice(["part", "part", "child", "all"])
+def kill_something(product: Product, choice: str, rng: random.Random) -> str:
+    """Kills a part, a child of it, everything, or the broker; starts again what does not come back by itself."""
     part = rng.choice(product.parts)
+    if choice == "broker" and product.broker is not None:
+        product.broker.kill()
+        product.broker.start()
+        return "the broker"
     if choice == "child" and part.children():
         for pid in part.children():
             with suppress(ProcessLookupError):
@@ -79,8 +87,8 @@ def main() -> int:
         if given.log == "embedded":
             product = embedded(folder)
         else:
-            bootstrap = given.kafka or stack.enter_context(Broker()).address
-            product = on_kafka(folder, bootstrap)
+            own = None if given.kafka else stack.enter_context(Broker())
+            product = on_kafka(folder, given.kafka if own is None else own.address, own)
         stack.callback(product.stop)
         product.start()
         crew = Crew(product.url, folder)

@@ -4,7 +4,7 @@ A few rounds for every run; `python -m tests.system.rounds` plays as many as one
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.support.broker import Broker
 from tests.system.crew import Crew
 from tests.system.judge import overlaps
 from tests.system.product import Product, embedded, on_kafka
-from tests.system.rounds import play
+from tests.system.rounds import VICTIMS, play
 
 ROUNDS = int(os.environ.get("FLEETLOG_ROUNDS", "3"))
 SEED = int(os.environ.get("FLEETLOG_SEED", "7"))
@@ -27,13 +27,15 @@ def stack() -> Iterator[ExitStack]:
         yield made
 
 
-def survive(product: Product, folder: Path, stack: ExitStack) -> None:
+def survive(
+    product: Product, folder: Path, stack: ExitStack, rounds: int = ROUNDS, victims: Sequence[str] = VICTIMS
+) -> None:
     """Plays the rounds and asks the judge."""
     stack.callback(product.stop)
     product.start()
     crew = Crew(product.url, folder)
     stack.callback(crew.stop)
-    verdict, _ = play(product, crew, ROUNDS, SEED)
+    verdict, _ = play(product, crew, rounds, SEED, victims)
     assert verdict.acknowledged > 0
     assert verdict.completed >= verdict.acknowledged
     assert (verdict.lost, verdict.unended, verdict.overlapping, verdict.findings) == ([], [], [], [])
@@ -47,6 +49,12 @@ def test_r4_embedded(tmp_path: Path, stack: ExitStack) -> None:
 def test_r4_kafka(tmp_path: Path, stack: ExitStack, broker: Broker) -> None:
     """Owner, gateway, projector, or all of them die on a genuine Kafka."""
     survive(on_kafka(tmp_path, broker.address), tmp_path, stack)
+
+
+def test_r4_a_broker_that_dies(tmp_path: Path, stack: ExitStack) -> None:
+    """The only broker is killed under load and started again: all parts go on by themselves."""
+    own = stack.enter_context(Broker())
+    survive(on_kafka(tmp_path, own.address, own), tmp_path, stack, max(1, ROUNDS // 3), ["broker"])
 
 
 def test_the_judge_sees_two_robots_at_one_target() -> None:
