@@ -24,6 +24,7 @@ RULES: Final = (
     "transition", "terminal", "submitted twice", "dead reason",  # the state of a task
     "attempt", "robot", "late", "checkpoint", "cancel", "lease", "reported twice",  # its attempt
     "target", "slots", "requirement", "not able", "paused", "limit", "too early", "hold", "retired",  # what it may have
+    "firing",  # what a schedule submits
 )  # fmt: skip
 """What a finding may be about."""
 
@@ -159,6 +160,10 @@ _ID_PARTS: Final[dict[str, Callable[[Model, Fields], tuple[str | int, ...]]]] = 
     "LostWaitEnded": _of_lease,
     "DeadlinePassed": _of_deadline,
     "HoldEnded": _of_hold,
+    "TaskSubmitted": lambda model, event: (
+        model.schedules.sequence_of(event["schedule"]["id"]),
+        event["schedule"]["instant"],
+    ),
     "WindowMissed": lambda model, event: (event["start"], event["part"]),
     "ExpiryHeld": lambda model, event: (event["window"], 1),
     "ProgressNoted": lambda model, event: (event["occurred_at"] // 1_000, event["part"]),

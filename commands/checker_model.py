@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from commands.checker_limits import KnownLimits
+from commands.checker_schedules import KnownSchedules
 from commands.requirements import Abilities, abilities_of, meets
 from commands.vocabulary import HELD_STATES, TERMINAL_STATES, TRANSITIONS
 
@@ -88,6 +89,7 @@ class Model:
         self.targets: dict[str, tuple[str, int]] = {}
         self.paused: set[tuple[str, str]] = set()
         self.limits = KnownLimits()
+        self.schedules = KnownSchedules()
         self.frozen = False
         self.ended: dict[str, tuple[int, int]] = {}
         self.ended_count = 0
@@ -137,6 +139,8 @@ class Model:
         forgotten = not ended_at or at - ended_at >= days * DAY_MS or self.ended_count - number >= most
         if task is not None or not forgotten:
             self.say("submitted twice", f"task {task_id} is known already")
+        if "schedule" in event:
+            self._firing(self.schedules.fired(event))
         self.tasks[task_id] = OpenTask(
             kind=event["kind"],
             sequence=event["sequence"],
@@ -377,6 +381,10 @@ class Model:
         else:
             self.paused.discard(scope)
 
+    def _firing(self, problem: str | None) -> None:
+        if problem is not None:
+            self.say("firing", problem)
+
     def _limit(self, event: Fields) -> None:
         self.limits.changed(event)
 
@@ -429,6 +437,11 @@ _OTHERS: Final[dict[str, Callable[[Model, Fields], None]]] = {
     "DispatchResumed": Model._pause,
     "LimitSet": Model._limit,
     "LimitRemoved": Model._limit,
+    "ScheduleSet": lambda model, event: model._firing(model.schedules.set(event)),
+    "SchedulePaused": lambda model, event: model._firing(model.schedules.changed(event)),
+    "ScheduleResumed": lambda model, event: model._firing(model.schedules.changed(event)),
+    "ScheduleDeleted": lambda model, event: model._firing(model.schedules.changed(event)),
+    "FiringsSkipped": lambda model, event: model._firing(model.schedules.skipped(event)),
     "PoolFrozen": Model._freeze,
     "PoolUnfrozen": Model._freeze,
     "OwnershipTaken": Model._reset_counts,

@@ -1,4 +1,5 @@
-"""What time does beside closing windows: accept-by, lost-robot wait, holds, deadlines, pauses, not-before, rates.
+"""What time does beside closing windows: accept-by, lost-robot wait, holds, deadlines, pauses, not-before, rates,
+schedules.
 
 A timer only asks to look; each look checks the rows again, so it may come late, early or twice.
 """
@@ -9,15 +10,21 @@ from typing import Final
 from commands import events as e
 from commands.decide import answers as a
 from commands.decide.losing import after_wait
+from commands.firing import Firings
 from commands.heartbeats import Step
 from commands.state import Held, PoolState, Task
 
 
 def act_on_time(state: PoolState, now: int, settled: int) -> Iterator[Step]:
     """Every step that is due at or before `settled`, the instant up to which all input is applied."""
+    firings = Firings(state, now, settled)
     while (entry := state.timers.pop(settled)) is not None:
         at, what, key = entry
-        yield from _ACTS[what](state, key, at, now)
+        if what == "schedule":
+            yield from firings.look(key, at)
+        else:
+            yield from _ACTS[what](state, key, at, now)
+    firings.end()
 
 
 def _due(state: PoolState, key: str, at: int, now: int) -> Iterator[Step]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from commands.vocabulary import DeadReason, LostPolicy, PauseScope
+from commands.vocabulary import DeadReason, LostPolicy, Overlap, PauseScope, SkipReason
 
 Body = dict[str, Any]
 """`{"json": any}`; `{"sealed": base64, "key": id}` is reserved for encryption and erasure."""
@@ -731,17 +731,18 @@ class RequirementSatisfiable(Event):
 
 @dataclass(slots=True, kw_only=True)
 class ScheduleSet(Event):
-    """A schedule was created or replaced."""
+    """A schedule was created or replaced. Instants later than `since_at` count; without it, those later than this."""
 
     type: Literal["ScheduleSet.v1"] = "ScheduleSet.v1"
     schedule: str
     every_ms: int | None = None
     cron: str | None = None
     zone: str | None = None
-    overlap: Literal["skip", "queue_one", "allow"] = "skip"
+    overlap: Overlap = "skip"
     catch_up: int = 1
     jitter_ms: int = 0
     task: dict[str, Any]
+    since_at: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -780,7 +781,7 @@ class FiringsSkipped(Event):
     first: int
     last: int
     count: int
-    reason: Literal["overlap", "catch_up", "paused", "queue_full"]
+    reason: SkipReason
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter
 
 from commands.events import Deadlines, TaskChanges
 from commands.messages import RobotMessage
-from commands.vocabulary import LimitScope, LostPolicy, PauseScope
+from commands.vocabulary import LimitScope, LostPolicy, Overlap, PauseScope
 
 Version = Literal[1]
 
@@ -154,6 +154,31 @@ class ReasonBody:
     """Nothing but a reason."""
 
     reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ScheduleVerb:
+    """A schedule, and why."""
+
+    schedule: str
+    reason: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ScheduleBody:
+    """When a task is to be submitted, again and again: every so often, or by a cron pattern in a time zone.
+
+    `task` is the submission; its id is made from the schedule's and the instant, whatever it says.
+    """
+
+    schedule: str
+    every_ms: int | None = None
+    cron: str | None = None
+    zone: str | None = None
+    overlap: Overlap = "skip"
+    catch_up: int = 1
+    jitter_ms: int = 0
+    task: Submission
 
 
 @dataclass(slots=True, kw_only=True)
@@ -336,6 +361,46 @@ class UnfreezePool(CommandBase):
 
 
 @dataclass(slots=True, kw_only=True)
+class SetSchedule(CommandBase):
+    """Create a schedule, or replace it."""
+
+    type: Literal["schedule_set"] = "schedule_set"
+    body: ScheduleBody
+
+
+@dataclass(slots=True, kw_only=True)
+class PauseSchedule(CommandBase):
+    """Let a schedule fire nothing."""
+
+    type: Literal["schedule_pause"] = "schedule_pause"
+    body: ScheduleVerb
+
+
+@dataclass(slots=True, kw_only=True)
+class ResumeSchedule(CommandBase):
+    """Let a schedule fire again."""
+
+    type: Literal["schedule_resume"] = "schedule_resume"
+    body: ScheduleVerb
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteSchedule(CommandBase):
+    """Remove a schedule; what it has submitted goes on."""
+
+    type: Literal["schedule_rm"] = "schedule_rm"
+    body: ScheduleVerb
+
+
+@dataclass(slots=True, kw_only=True)
+class FireSchedule(CommandBase):
+    """Submit a schedule's task now, beside its instants."""
+
+    type: Literal["schedule_fire"] = "schedule_fire"
+    body: ScheduleVerb
+
+
+@dataclass(slots=True, kw_only=True)
 class AcceptClock(CommandBase):
     """Follow a step of the wall clock; `pool` is the reserved `_log-<partition>`."""
 
@@ -372,6 +437,11 @@ Command = Annotated[
     | Resume
     | SetLimit
     | RemoveLimit
+    | SetSchedule
+    | PauseSchedule
+    | ResumeSchedule
+    | DeleteSchedule
+    | FireSchedule
     | DrainRobot
     | UndrainRobot
     | ClearRobot

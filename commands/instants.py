@@ -49,7 +49,7 @@ def cron_problem(cron: str, zone: str | None) -> Refusal | None:
     if len(fields) != 5 or len(cron) > CRON_CHARS_MAX:
         return Refusal("invalid_field", "a cron pattern is minute, hour, day, month and weekday: 30 2 * * *", "/cron")
     try:
-        _pattern(" ".join(fields[:3] + ["*", fields[4]]))
+        _pattern(" ".join([*fields[:3], "*", fields[4]]))
         CronSim(" ".join(["0", "0", "1", fields[3], "*"]), _EPOCH)
     except CronSimError as wrong:
         part = str(wrong).removeprefix("Bad ").lower()
@@ -134,7 +134,7 @@ def _comes_at(zone: ZoneInfo, local: datetime, every_hour: bool) -> list[datetim
 @lru_cache(maxsize=16_384)
 def _offsets_near(name: str, day: int) -> tuple[timedelta, ...]:
     """The different offsets of the zone within two days of a day (UTC or local, that makes no difference)."""
-    zone, noon = _zone(name), datetime.fromordinal(day) + timedelta(hours=12)  # noqa: DTZ901
+    zone, noon = _zone(name), datetime.fromordinal(day) + timedelta(hours=12)
     around = ((noon + timedelta(days=days)).replace(tzinfo=UTC) for days in range(-2, 3))
     return tuple({t.astimezone(zone).utcoffset() or _NO_SHIFT: None for t in around})
 

@@ -270,6 +270,12 @@ def _hold_parts(state: PoolState, event: e.HoldEnded) -> tuple[str | int, ...]:
     return state.holds[Held(event.task, event.attempt)].sequence, event.attempt
 
 
+def _firing_parts(state: PoolState, event: e.TaskSubmitted) -> tuple[str | int, ...]:
+    """Time submits a task only for a schedule."""
+    fired = event.schedule or e.Firing(id="", instant=0)
+    return state.schedules.rows[fired.id].sequence, fired.instant
+
+
 _ID_PARTS: Final[dict[type[Event], Callable[[PoolState, Any], tuple[str | int, ...]]]] = {
     e.TaskAssigned: _attempt_parts,
     e.AssignmentWithdrawn: _attempt_parts,
@@ -277,6 +283,7 @@ _ID_PARTS: Final[dict[type[Event], Callable[[PoolState, Any], tuple[str | int, .
     e.LostWaitEnded: _lease_parts,
     e.DeadlinePassed: _deadline_parts,
     e.HoldEnded: _hold_parts,
+    e.TaskSubmitted: _firing_parts,
     e.WindowMissed: lambda state, event: (event.start, event.part),
     e.ExpiryHeld: lambda state, event: (event.window, 1),
     e.ProgressNoted: lambda state, event: (event.occurred_at // 1_000, event.part),

@@ -18,6 +18,7 @@ from commands.evolve.tasks import ask_for_deadlines
 from commands.limits import Limit
 from commands.remembered import Remembered
 from commands.requirements import abilities_of
+from commands.schedules import FIRING_MARK, Schedule
 from commands.settings import PoolSettings
 from commands.state import (
     Attempt,
@@ -71,6 +72,8 @@ def snapshot_lines(state: PoolState) -> Iterator[bytes]:
         yield to_json(["task", number, *_task_row(task, task.offset)])
     for hold in state.holds.values():
         yield to_json(["hold", *_hold_row(hold)])
+    for schedule in state.schedules.rows.values():
+        yield to_json(["schedule", *schedule.as_row()])
     for task_id, ended in state.ended.items():
         yield to_json(["ended", *_ended_row(task_id, ended)])
     for key, memory in state.commands.items():
@@ -85,6 +88,7 @@ def canonical(state: PoolState) -> bytes:
         *(["target", *_target_row(t)] for _, t in sorted(state.targets.items())),
         *(["task", _terms_row(t.terms), *_task_row(t, None)] for _, t in sorted(state.tasks.items())),
         *(["hold", *_hold_row(h)] for _, h in sorted(state.holds.items())),
+        *(["schedule", *schedule.as_row()] for _, schedule in sorted(state.schedules.rows.items())),
         *(["ended", *_ended_row(name, row)] for name, row in state.ended.items()),
         *(["command", *_memory_row(key, row)] for key, row in state.commands.items()),
     ]
@@ -120,7 +124,6 @@ def _header(state: PoolState) -> dict[str, Any]:
         "paused": [[*key, paused.until] for key, paused in sorted(state.paused.items())],
         "unsatisfiable": sorted([list(requirement), cost] for requirement, cost in state.unsatisfiable),
         "limits": [[*limited, limit.as_row()] for limited, limit in sorted(state.limits.rows.items())],
-        "schedules": dict(sorted(state.schedules.items())),
     }
 
 
@@ -233,7 +236,6 @@ def _pool_from(pool: str, header: dict[str, Any]) -> PoolState:
     state.paused = {(scope, name): Paused(until, *more) for (scope, name, until), more in pauses}
     state.unsatisfiable = {(tuple(requirement), cost) for requirement, cost in header["unsatisfiable"]}
     state.limits.rows = {(scope, name): Limit.from_row(row) for scope, name, row in header.get("limits", [])}
-    state.schedules = header["schedules"]
     return state
 
 
@@ -261,6 +263,9 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
             task_id, attempt, sequence, robot_id, cost, name, until = row
             where = None if name is None else state.intern_target(name)
             state.holds[Held(task_id, attempt)] = Hold(task_id, attempt, sequence, robot_id, cost, where, until)
+        case "schedule":
+            schedule = Schedule.from_row(row)
+            state.schedules.rows[schedule.name] = schedule
         case "ended":
             task_id, at_end, attempt, sequence, digest, ended_at, late, robot_id, reported = row
             known = None if reported is None else _reported_from(reported)
@@ -320,6 +325,10 @@ def _derive(state: PoolState, now: int) -> None:
     for (limit_scope, name), limit in state.limits.rows.items():
         if limit.opens_at() > now:
             state.timers.push(limit.opens_at(), "limit", f"{limit_scope}/{name}")
+    for task in state.tasks.values():
+        if FIRING_MARK in task.id and task.state != "DEAD":
+            state.schedules.opened(task.id)
+    state.schedules.ask_all(state.last_at, state.timers)
     for robot in state.robots.values():
         state.queue.room_changed(robot)
     state.queue.rekey_all(now)

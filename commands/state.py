@@ -14,6 +14,7 @@ from commands.ids import ZERO_HASH
 from commands.limits import Limits
 from commands.remembered import RememberedCommands
 from commands.requirements import Abilities, kind_condition
+from commands.schedules import Schedules
 from commands.settings import PoolSettings
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ class PoolState:
     paused: dict[tuple[str, str], Paused] = field(default_factory=dict)
     unsatisfiable: set[tuple[tuple[str, ...], int]] = field(default_factory=set)
     limits: Limits = field(default_factory=Limits)
-    schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
+    schedules: Schedules = field(default_factory=Schedules)
     shared_terms: "WeakValueDictionary[tuple[Any, ...], Terms]" = field(default_factory=WeakValueDictionary)
 
     @property

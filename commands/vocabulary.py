@@ -12,6 +12,8 @@ LostPolicy = Literal["requeue", "wait", "ask", "never"]
 DeadReason = Literal["failed", "fatal", "poison", "deadline"]
 PauseScope = Literal["pool", "target", "kind", "task"]
 LimitScope = Literal["kind", "key"]
+Overlap = Literal["skip", "queue_one", "allow"]
+SkipReason = Literal["overlap", "catch_up", "paused", "queue_full"]
 
 HELD_STATES: Final = frozenset({"ASSIGNED", "RUNNING", "LOST"})
 """States in which a task holds its robot's slots and its target."""

@@ -92,9 +92,14 @@ def _submitted(
     state: PoolState, body: i.Submission, digest: str, now: int, ahead: int, lanes: dict[tuple[Any, ...], None]
 ) -> TaskSubmitted | Refusal:
     """The event, or why not. `ahead` and `lanes` count what the same command has added already."""
-    problem = submission_problem(body) or deadlines_problem(body.deadlines, now) or _lease_problem(state, body, now)
-    if problem is not None:
-        return problem
+    problem = submission_problem(body) or deadlines_problem(body.deadlines, now) or lease_problem(state, body, now)
+    return problem or placed(state, body, digest, now, ahead, lanes)
+
+
+def placed(
+    state: PoolState, body: i.Submission, digest: str, now: int, ahead: int, lanes: dict[tuple[Any, ...], None]
+) -> TaskSubmitted | Refusal:
+    """The event of a submission that is right in itself, or why the queue has no place for it."""
     if state.queue.waiting + ahead >= state.settings.queue_max:
         text = f"{state.settings.queue_max} tasks wait already"
         return Refusal("queue_full", text, retry_after_ms=QUEUE_FULL_RETRY_MS)
@@ -165,7 +170,8 @@ def wanted(task: TaskSubmitted | i.Submission) -> list[str]:
     return [*sorted(set(task.requirement)), kind_condition(task.kind), f"slots>={task.slot_cost}"]
 
 
-def _lease_problem(state: PoolState, body: i.Submission, now: int) -> Refusal | None:
+def lease_problem(state: PoolState, body: i.Submission, now: int) -> Refusal | None:
+    """What is wrong with the lease in this pool, or None."""
     least = 3 * state.window_ms_at(now)
     if body.lease_ms is not None and body.lease_ms < least:
         return Refusal("lease_too_short", f"a lease has at least three windows of this pool, {least} ms", "/lease")

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from commands import inputs as i
-from commands.decide import answers, attempts, explain, limits, pools, robots, submit, tasks
+from commands.decide import answers, attempts, explain, limits, pools, robots, schedules, submit, tasks
 from commands.decide.answers import Context, Decision, accepted, refused, task_answer
 from commands.evolve.memory import command_key
 from commands.ids import content_digest
 from commands.inputs import Report
 from commands.reasons import Refusal
 from commands.remembered import Remembered
+from commands.schedules import firing_id
 from commands.state import PoolState
 
 _VERBS: Final[dict[str, Callable[[PoolState, Any, Context], Decision]]] = {
@@ -19,6 +20,7 @@ _VERBS: Final[dict[str, Callable[[PoolState, Any, Context], Decision]]] = {
     **robots.VERBS,
     **pools.VERBS,
     **limits.VERBS,
+    **schedules.VERBS,
 }
 _ATTEMPT_REPORTS: Final[dict[str, Callable[[attempts.About], Decision]]] = {
     "accept": attempts.accept,
@@ -74,6 +76,11 @@ def _as_answered(state: PoolState, command: Any, memory: Remembered) -> dict[str
         return {"scope": body.scope, "name": body.name, "changed": memory.changed, "sequence": sequence, "at": at}
     if isinstance(body, i.LimitVerb):
         return limits.limit_answer(body, memory.changed, sequence, at)
+    if isinstance(command, i.FireSchedule):
+        fired = firing_id(body.schedule, at - at % 1_000)
+        return task_answer(fired, memory.state or "WAITING", memory.attempt, sequence, at)
+    if isinstance(body, i.ScheduleVerb | i.ScheduleBody):
+        return schedules.schedule_answer(body.schedule, memory.changed, sequence, at)
     if isinstance(body, i.RobotVerb):
         return {"robot": body.robot, "changed": memory.changed, "sequence": sequence, "at": at}
     task = getattr(body, "task", None)

@@ -10,13 +10,15 @@ from commands import events as e
 from commands.evolve.memory import forget_old, remember_command
 from commands.evolve.pool import POOL_EVENTS
 from commands.evolve.robots import ROBOT_EVENTS
+from commands.evolve.schedules import SCHEDULE_EVENTS, follow_firing
 from commands.evolve.tasks import TASK_EVENTS, Appliers
 from commands.ids import chain_hash
 from commands.queue import Queue
+from commands.schedules import FIRING_MARK
 from commands.state import PoolState
 from commands.timers import Timers
 
-_APPLY: Final[Appliers] = {**TASK_EVENTS, **ROBOT_EVENTS, **POOL_EVENTS}
+_APPLY: Final[Appliers] = {**TASK_EVENTS, **ROBOT_EVENTS, **POOL_EVENTS, **SCHEDULE_EVENTS}
 
 
 def new_pool(pool: str) -> PoolState:
@@ -31,6 +33,8 @@ def evolve(state: PoolState, event: e.Event, offset: int = -1) -> None:
     state.sequence = event.sequence
     state.last_at = event.occurred_at
     _APPLY[type(event)](state, event, offset)
+    if isinstance(event, e.TaskTransition) and FIRING_MARK in event.task:
+        follow_firing(state, event)
     if event.command_digest is not None:
         remember_command(state, event, event.command_digest)
     forget_old(state, event.occurred_at)

@@ -18,7 +18,8 @@ def command_key(actor: str, command_id: str) -> bytes:
 
 def remember_command(state: PoolState, event: e.Event, digest: str) -> None:
     """An accepted command is remembered with the changing part of its answer, so that a repeat gets the same."""
-    task_id = getattr(event, "task", None)
+    named = getattr(event, "task", None)
+    task_id = named if isinstance(named, str) else None  # a schedule names the task that it submits as a whole
     row = None if task_id is None else state.tasks.get(task_id) or state.ended.get(task_id)
     noted = event.answer if isinstance(event, e.CommandNoted) else {}
     memory = Remembered(

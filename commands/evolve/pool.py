@@ -1,6 +1,5 @@
-"""How events of the pool itself change it: settings, pauses, limits, schedules, faults."""
+"""How events of the pool itself change it: settings, pauses, limits, faults."""
 
-from dataclasses import asdict
 from typing import Any, Final
 
 from commands import events as e
@@ -77,31 +76,13 @@ def _satisfiable(state: PoolState, event: e.RequirementSatisfiable, offset: int)
     state.unsatisfiable.discard((tuple(event.requirement), event.slot_cost))
 
 
-def _schedule_set(state: PoolState, event: e.ScheduleSet, offset: int) -> None:
-    own = {k: v for k, v in asdict(event).items() if k not in e.Event.__dataclass_fields__ and v is not None}
-    state.schedules[event.schedule] = own | {"sequence": event.sequence, "paused": False}
-
-
-def _schedule_paused(state: PoolState, event: e.SchedulePaused | e.ScheduleResumed, offset: int) -> None:
-    if event.schedule in state.schedules:
-        state.schedules[event.schedule]["paused"] = isinstance(event, e.SchedulePaused)
-
-
-def _schedule_deleted(state: PoolState, event: e.ScheduleDeleted, offset: int) -> None:
-    state.schedules.pop(event.schedule, None)
-
-
-def _firings_skipped(state: PoolState, event: e.FiringsSkipped, offset: int) -> None:
-    if event.schedule in state.schedules:
-        state.schedules[event.schedule]["last"] = event.last
-
-
 def _frozen(state: PoolState, event: e.PoolFrozen, offset: int) -> None:
     state.frozen = True
 
 
 def _unfrozen(state: PoolState, event: e.PoolUnfrozen, offset: int) -> None:
     state.frozen = False
+    state.schedules.ask_all(event.occurred_at, state.timers)
     reset_counts(state, event, offset)
 
 
@@ -120,11 +101,6 @@ POOL_EVENTS: Final[Appliers] = {
     e.LimitRemoved: _limit_removed,
     e.RequirementUnsatisfiable: _unsatisfiable,
     e.RequirementSatisfiable: _satisfiable,
-    e.ScheduleSet: _schedule_set,
-    e.SchedulePaused: _schedule_paused,
-    e.ScheduleResumed: _schedule_paused,
-    e.ScheduleDeleted: _schedule_deleted,
-    e.FiringsSkipped: _firings_skipped,
     e.CommandNoted: _nothing,
     e.PoolFrozen: _frozen,
     e.PoolUnfrozen: _unfrozen,
