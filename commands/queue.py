@@ -150,7 +150,7 @@ class Queue:
                 heappush(lane.heap, (*self._key(task, None), task.generation, task))
             else:
                 heap = target.heaps.setdefault((lane, task.terms.priority), [])
-                heappush(heap, (*self._inner_key(task), task.generation, task))
+                heappush(heap, (*self.place_in_target(task), task.generation, task))
         if target is not None:
             self.rekey(target)
 
@@ -178,8 +178,15 @@ class Queue:
             raise AssertionError(f"target {target.name} stands in a lane without a task")
         return head
 
+    def place_of(self, task: Task) -> tuple[int, int, int, int] | None:
+        """The key by which the task, or the target that it belongs to, stands in a lane; None where in none."""
+        if task.target is not None:
+            entry: tuple[int, int, int, int] | None = task.target.entry
+            return entry
+        return None if self._lane(task.terms).blocked else self._key(task, None)
+
     def _head(self, target: Target) -> Task | None:
-        barrier = _barrier(target)
+        barrier = held_up_to(target)
         best: Any = None
         for place in list(target.heaps):
             lane, priority = place
@@ -192,7 +199,8 @@ class Queue:
                 best = heap[0]
         return None if best is None else best[4]
 
-    def _inner_key(self, task: Task) -> tuple[int, int, int]:
+    def place_in_target(self, task: Task) -> tuple[int, int, int]:
+        """The key by which the tasks of one target are in order."""
         return (
             bucket(task.eligible_at, task.terms.priority, self._state.settings.ageing_ms),
             _deadline(task),
@@ -310,12 +318,11 @@ class Queue:
 
 
 def _deadline(task: Task) -> int:
-    deadlines = None if task.story is None else task.story.deadlines
-    instants = () if deadlines is None else (d.at for d in (deadlines.start, deadlines.end) if d is not None)
-    return min(instants, default=NEVER)
+    first = task.first_deadline
+    return NEVER if first is None else first
 
 
-def _barrier(target: Target) -> int:
-    """Only a priority above this may pass the target's tasks that back off; those with `pass: all` hold up nothing."""
+def held_up_to(target: Target) -> int:
+    """Only a priority above this passes the target's tasks that back off; those with `pass: all` hold up nothing."""
     backing = (task.terms for task in target.backing.values())
     return max((terms.priority for terms in backing if terms.passing == "higher"), default=-1)

@@ -1,17 +1,13 @@
 """Why a task is where it is: a read for people and programs, no event."""
 
-from itertools import islice, takewhile
 from typing import Any, Final
 
 from commands import inputs as i
 from commands.decide.answers import Context, Decision, accepted, refused
-from commands.queue import Need
+from commands.decide.waiting import Reasons, reason, span, why_waiting
+from commands.events import Deadlines
 from commands.reasons import Refusal
-from commands.requirements import missing
-from commands.state import PoolState, Robot, Task
-
-ROBOTS_NAMED_MAX: Final = 5
-COUNT_MAX: Final = 10_000
+from commands.state import Attempt, Ended, Held, PoolState, Story, Task
 
 
 def explain(state: PoolState, command: i.Explain, context: Context) -> Decision:
@@ -20,14 +16,15 @@ def explain(state: PoolState, command: i.Explain, context: Context) -> Decision:
     task, ended = state.tasks.get(task_id), state.ended.get(task_id)
     if task is not None:
         return accepted(command, _open(state, task, context.now))
-    if ended is None:
-        return refused(command, Refusal("no_such_task", f"there is no task {task_id} in this pool"))
-    text = f"{task_id} is {ended.state} since attempt {ended.attempt}; nothing follows."
-    return accepted(command, {"task": task_id, "state": ended.state, "attempt": ended.attempt, "text": text})
+    if ended is not None:
+        return accepted(command, _ended(state, task_id, ended, context.now))
+    return refused(command, Refusal("no_such_task", f"there is no task {task_id} in this pool"))
 
 
 def _open(state: PoolState, task: Task, now: int) -> dict[str, Any]:
-    holds = _HOLDING[task.state](state, task, now)
+    holds = [*_BY_STATE[task.state](state, task, now), *_deadlines_passed(task, now)]
+    if task.target is None or task.state != "WAITING":
+        holds += _still_held(state, task.id, task.attempt, now)
     return {
         "task": task.id,
         "state": task.state,
@@ -37,145 +34,121 @@ def _open(state: PoolState, task: Task, now: int) -> dict[str, Any]:
     }
 
 
-def _hold(word: str, text: str, **data: Any) -> dict[str, Any]:
-    return {"reason": word, "text": text, **data}
+def _ended(state: PoolState, task_id: str, ended: Ended, now: int) -> dict[str, Any]:
+    """How it ended; what an attempt of it still holds, if anything."""
+    holds = _still_held(state, task_id, ended.attempt, now)
+    text = f"{task_id} is {ended.state} since {span(now - ended.ended_at)}"
+    if ended.robot is not None:
+        text += f", by robot {ended.robot} in attempt {ended.attempt}" + (", which told it late" if ended.late else "")
+    answer: dict[str, Any] = {
+        "task": task_id,
+        "state": ended.state,
+        "attempt": ended.attempt,
+        "ended_at": ended.ended_at,
+        "holds": holds,
+        "text": "; ".join([text, *(hold["text"] for hold in holds), "nothing follows"]) + ".",
+    }
+    return answer | ({} if ended.robot is None else {"robot": ended.robot, "late": ended.late})
 
 
-def _waiting(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
-    holds = [*_paused(state, task), *_not_yet(task, now), *_target_held(task), *_limits_reached(state, task, now)]
-    if state.frozen:
-        holds.insert(0, _hold("pool_frozen", "the pool is frozen after a fault; see `fleetlog unfreeze`"))
-    holds += _robots(state, task, now) or []
-    return holds or [_hold("in_queue", "it waits for its turn", ahead=_ahead(state, task))]
-
-
-def _paused(state: PoolState, task: Task) -> list[dict[str, Any]]:
-    scopes = [("pool", ""), ("kind", task.terms.kind), ("task", task.id)]
-    if task.target is not None:
-        scopes.append(("target", task.target.name))
-    return [_hold(f"{scope}_paused", f"{scope} {name} is paused".replace("  ", " "), name=name or state.pool)
-            for scope, name in scopes if (scope, name) in state.paused]  # fmt: skip
-
-
-def _not_yet(task: Task, now: int) -> list[dict[str, Any]]:
-    holds = []
-    if task.eligible_at > now:
-        holds.append(_hold("not_before", f"not before {task.eligible_at - now} ms from now", at=task.eligible_at))
-    if task.again_at > now:
-        text = f"it backs off after {task.failures} failures for another {task.again_at - now} ms"
-        holds.append(_hold("back_off", text, at=task.again_at, failures=task.failures))
-    return holds
-
-
-def _target_held(task: Task) -> list[dict[str, Any]]:
-    target = task.target
-    if target is None:
+def _still_held(state: PoolState, task_id: str, attempt: int, now: int) -> Reasons:
+    """Slot and target that stay held after the lease, because the robot may still work."""
+    hold = state.holds.get(Held(task_id, attempt))
+    if hold is None:
         return []
-    if target.holder is not None:
-        holder = target.holder.task
-        text = f"target {target.name} is held by task {holder}"
-        return [_hold("target_held", text, target=target.name, by=holder, attempt=target.holder.attempt)]
-    if target.backing and task.id not in target.backing:
-        text = f"an earlier task of target {target.name} backs off"
-        return [_hold("target_backs_off", text, target=target.name, by=next(iter(target.backing)))]
-    return []
+    what = "its slot stays" if hold.target is None else f"its slot and target {hold.target.name} stay"
+    end = "until that robot says so" if hold.until is None else f"for another {span(hold.until - now)}"
+    text = f"{what} held {end}: robot {hold.robot} may still work on attempt {attempt}"
+    target = None if hold.target is None else hold.target.name
+    return [reason("held_after", text, robot=hold.robot, target=target, until=hold.until)]
 
 
-def _limits_reached(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
-    """The limits that let nothing more of its kind or limit key begin: how many there are, or when the next may."""
-    holds, limits = [], state.limits
-    for (scope, name), limit in limits.of(task.terms.kind, task.terms.limit_key):
-        which: dict[str, Any] = {"scope": scope, "name": name}
-        if limits.full((scope, name), limit):
-            held = limits.held[scope, name]
-            text = f"the limit of {scope} {name} is reached: {held} of {limit.running} run"
-            holds.append(_hold("limit_reached", text, **which, held=held, running=limit.running))
-        opens_at = limit.opens_at()
-        if opens_at > now:
-            text = (
-                f"the rate of {scope} {name} ({limit.rate_per_s:g} a second) lets the next begin in {opens_at - now} ms"
-            )
-            rate = {"rate_per_s": limit.rate_per_s, "burst": limit.burst}
-            holds.append(_hold("rate_reached", text, **which, **rate, at=opens_at))
-    return holds
+# ---- deadlines ----
 
 
-def _robots(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
-    need = state.queue.need_of(task.terms)
-    if not need.able:
-        return [_nobody_able(state, task, need)]
-    from commands.dispatch import why_not
-
-    reasons: dict[str, list[str]] = {}
-    for robot in need.able.values():
-        word = why_not(need, task, robot, now)
-        if word is None:
-            return []
-        reasons.setdefault(word, []).append(robot.id)
-    said = ", ".join(f"{len(names)} {word}" for word, names in reasons.items())
-    return [
-        _hold(
-            "no_robot_free",
-            f"of the able robots none is free ({said})",
-            robots={word: names[:ROBOTS_NAMED_MAX] for word, names in reasons.items()},
-        )
-    ]
+def _deadlines_passed(task: Task, now: int) -> Reasons:
+    """Each deadline that has passed, and what follows by its policy."""
+    deadlines, passed = task.deadlines, (task.story or Story()).passed
+    if deadlines is None or task.state == "DEAD":
+        return []
+    reasons = []
+    for which, at, then in _instants(deadlines, task.current):
+        counts = which != "start" or (task.state == "WAITING" and passed.get("start") != "met")
+        if at <= now and counts:
+            text = f"its {which} deadline passed {span(now - at)} ago: {_what_follows(task, which in passed, then)}"
+            reasons.append(reason("deadline_passed", text, which=which, deadline=at, then=then))
+    return reasons
 
 
-def _nobody_able(state: PoolState, task: Task, need: Need) -> dict[str, Any]:
-    robots = list(islice(state.robots.values(), COUNT_MAX))
-    if not robots:
-        return _hold("no_robots", "no robot is registered in this pool")
-    lacks = {robot.id: _lacks(need, robot) for robot in robots[:ROBOTS_NAMED_MAX]}
-    wanted = [*need.requirement, f"slots>={need.slot_cost}"]
-    return _hold("unsatisfiable", f"no registered robot has {', '.join(wanted)}", lacks=lacks, requirement=wanted)
+def _instants(deadlines: Deadlines, current: Attempt | None) -> list[tuple[str, int, str]]:
+    """(which, instant, then) of the deadlines that have an instant now."""
+    found: list[tuple[str, int, str]] = []
+    if deadlines.start is not None:
+        found.append(("start", deadlines.start.at, deadlines.start.then))
+    if deadlines.run is not None and current is not None and current.started_at:
+        found.append(("run", current.started_at + deadlines.run.ms, deadlines.run.then))
+    if deadlines.end is not None:
+        found.append(("end", deadlines.end.at, deadlines.end.then))
+    return found
 
 
-def _lacks(need: Need, robot: Robot) -> list[str]:
-    lacks = missing(need.requirement, robot.abilities)
-    return lacks if robot.slots >= need.slot_cost else [*lacks, f"slots>={need.slot_cost}"]
+def _what_follows(task: Task, told: bool, then: str) -> str:
+    if then == "alarm":
+        return "an alarm, it runs all the same"
+    end = {"dead": "DEAD", "cancel": "CANCELLED"}[then]
+    if task.state == "RUNNING" and told:
+        return f"its robot was asked to stop, after which the task is {end}"
+    return f"at the next change of its state it is {end}"
 
 
-def _ahead(state: PoolState, task: Task) -> int:
-    """How many waiting tasks were submitted before it (counted up to 10,000)."""
-    earlier = takewhile(lambda other: other is not task, state.tasks.values())
-    return sum(1 for _ in islice((other for other in earlier if other.state == "WAITING"), COUNT_MAX))
+# ---- by state ----
 
 
-def _assigned(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
+def _assigned(state: PoolState, task: Task, now: int) -> Reasons:
     current = task.current
     assert current is not None  # noqa: S101
-    text = f"robot {current.robot} has {max(0, current.accept_by - now)} ms left to accept"
-    return [_hold("accept_awaited", text, robot=current.robot, accept_by=current.accept_by)]
+    text = f"robot {current.robot} has {span(max(0, current.accept_by - now))} left to accept"
+    return [reason("accept_awaited", text, robot=current.robot, accept_by=current.accept_by)]
 
 
-def _running(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
+def _running(state: PoolState, task: Task, now: int) -> Reasons:
     current = task.current
     assert current is not None  # noqa: S101
-    text = f"robot {current.robot} runs it for {now - current.started_at} ms"
-    holds = [_hold("running", text, robot=current.robot, started_at=current.started_at)]
+    text = f"robot {current.robot} runs it for {span(now - current.started_at)}"
+    holds = [reason("running", text, robot=current.robot, started_at=current.started_at)]
     if current.missed and current.missed_at >= state.window_start(now) - state.window_ms_at(now):
         windows = state.windows_of(current.lease_ms, now)
-        holds.append(_hold("missed_windows", f"{current.missed} of {windows} windows missed", missed=current.missed))
+        holds.append(reason("missed_windows", f"{current.missed} of {windows} windows missed", missed=current.missed))
     if current.cancel_requested:
-        holds.append(_hold("cancel_requested", f"robot {current.robot} was asked to stop and has not yet"))
+        holds.append(reason("cancel_requested", f"robot {current.robot} was asked to stop and has not yet"))
     return holds
 
 
-def _lost(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
+def _lost(state: PoolState, task: Task, now: int) -> Reasons:
     current = task.current
     assert current is not None  # noqa: S101
     if current.wait_until is not None:
-        text = f"robot {current.robot} fell silent and has {max(0, current.wait_until - now)} ms to come back"
-        return [_hold("lost_wait", text, robot=current.robot, wait_until=current.wait_until)]
+        text = f"robot {current.robot} fell silent and has {span(max(0, current.wait_until - now))} to come back"
+        return [reason("lost_wait", text, robot=current.robot, wait_until=current.wait_until)]
     text = f"robot {current.robot} fell silent; the policy {task.terms.policy} waits for an operator"
-    return [_hold("lost_operator", text, robot=current.robot, verbs=["resolve", "release", "cancel"])]
+    return [reason("lost_operator", text, robot=current.robot, verbs=["resolve", "release", "cancel"])]
 
 
-def _dead(state: PoolState, task: Task, now: int) -> list[dict[str, Any]]:
-    reason = None if task.story is None else task.story.dead_reason
-    text = f"a dead letter ({reason}) after {task.failures} failures and {task.lost} lost attempts"
-    return [_hold("dead", text, dead_reason=reason, verbs=["redrive", "discard", "resolve"])]
+def _dead(state: PoolState, task: Task, now: int) -> Reasons:
+    story = task.story or Story()
+    why, which = story.dead_reason, None
+    if why == "deadline":
+        which = next((name for name, then in story.passed.items() if then == "dead"), None)
+    said = f"{which} deadline" if which else why
+    text = f"a dead letter ({said}) after {task.failures} failures and {task.lost} lost attempts"
+    verbs = ["redrive", "discard", "resolve"]
+    return [reason("dead", text, dead_reason=why, which=which, verbs=verbs)]
 
 
-_HOLDING: Final = {"WAITING": _waiting, "ASSIGNED": _assigned, "RUNNING": _running, "LOST": _lost, "DEAD": _dead}
+_BY_STATE: Final = {
+    "WAITING": why_waiting,
+    "ASSIGNED": _assigned,
+    "RUNNING": _running,
+    "LOST": _lost,
+    "DEAD": _dead,
+}

@@ -5,20 +5,27 @@ from typing import Any
 import pytest
 
 from commands import inputs as i
+from commands.decide import decide
 from commands.rows import canonical
+from commands.standing import COUNT_MAX
+from commands.state import PoolState
 from tests.support.play import play
-from tests.support.world import World
+from tests.support.world import START_AT, World
 
 CASES: dict[str, tuple[str, list[str], str]] = {
     "no robots": ("", ["no_robots"], "no robot is registered"),
     "nobody able": ("t+0 robot r1 caps=x", ["unsatisfiable"], "gpu"),
-    "nobody large enough": ("t+0 change t1 cost=2\nt+0 robot r1 caps=gpu", ["unsatisfiable"], "slots>=2"),
+    "nobody large enough": (
+        "t+0 change t1 cost=2\nt+0 robot r1 caps=gpu",
+        ["unsatisfiable"],
+        "its slot cost 2 is above every robot's slots (of those with what it needs: 1)",
+    ),
     "all busy": ("t+0 robot r1 caps=gpu\nt+0 accept r1 t1\nt+0 submit t2 requirement=gpu", ["no_robot_free"], "1 busy"),
     "offline": ("t+0 hello r1 caps=gpu\nt+20 wait", ["no_robot_free"], "1 offline"),
     "silent": ("t+0 hello r1 caps=gpu\nt+10 wait", ["no_robot_free"], "1 silent"),
     "draining": ("t+0 hello r1 caps=gpu\nt+0 drain r1", ["no_robot_free"], "1 draining"),
     "error": ("t+0 hello r1 caps=gpu fault=x", ["no_robot_free"], "1 error"),
-    "not ready": ("t+0 hello r1 caps=gpu", ["no_robot_free"], "1 busy"),
+    "not ready": ("t+0 hello r1 caps=gpu", ["no_robot_free"], "1 not_ready"),
     "excluded": (
         "t+0 robot r1 caps=gpu\nt+0 hello r2 caps=gpu\nt+0 drain r2\nt+1 reject r1 t1",
         ["no_robot_free"],
@@ -28,26 +35,30 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     "paused kind": ("t+0 pause kind weld\nt+0 robot r1 caps=gpu", ["kind_paused"], "kind weld is paused"),
     "paused task": ("t+0 pause task t1\nt+0 robot r1 caps=gpu", ["task_paused"], "task t1 is paused"),
     "paused target": ("t+0 pause target dock\nt+0 robot r1 caps=gpu", ["target_paused"], "target dock is paused"),
-    "not before": ("t+0 change t1 not_before=60\nt+0 robot r1 caps=gpu", ["not_before"], "60000 ms"),
+    "not before": (
+        "t+0 change t1 not_before=60\nt+0 robot r1 caps=gpu",
+        ["not_before"],
+        "it may not start for another 60 s",
+    ),
     "back-off": (
         "t+0 robot r1 caps=gpu\nt+0 accept r1 t1\nt+1 fail r1 t1 after=50",
         ["back_off"],
-        "after 1 failures for another 50000 ms",
+        "after 1 failure for another 50 s",
     ),
     "target held": (
         "t+0 robot r1 caps=gpu\nt+0 submit t2 target=dock\nt+0 robot r2",
         ["target_held"],
-        "target dock is held by task t1",
+        "target dock is held by task t1 (ASSIGNED, robot r1)",
     ),
     "held after release": (
         "t+0 robot r1 caps=gpu slots=2\nt+0 accept r1 t1\nt+0 release t1",
         ["target_held"],
-        "target dock is held by task t1",
+        "target dock is held by task t1, whose robot r1 may still work on attempt 1",
     ),
     "target backs off": (
         "t+0 robot r1 caps=gpu\nt+0 accept r1 t1\nt+1 fail r1 t1 after=50\nt+1 submit t2 target=dock\nt+1 robot r2",
         ["target_backs_off"],
-        "an earlier task of target dock backs off",
+        "task t1 of target dock backs off, and only a higher priority passes it",
     ),
     "as many as may run": (
         "t+0 robot r1 caps=gpu\nt+0 limit kind weld running=1\nt+0 submit t2 requirement=gpu\nt+0 robot r2 caps=gpu",
@@ -57,10 +68,41 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     "as many as may begin": (
         "t+0 limit kind weld rate=0.1\nt+0 robot r1 caps=gpu\nt+1 submit t2 requirement=gpu\nt+1 robot r2 caps=gpu",
         ["rate_reached"],
-        "the rate of kind weld (0.1 a second) lets the next begin in 9000 ms",
+        "the rate of kind weld (0.1 a second) lets the next begin in 9 s",
     ),
-    "assigned": ("t+0 robot r1 caps=gpu\nt+2 wait", ["accept_awaited"], "robot r1 has 3000 ms left to accept"),
-    "running": ("t+0 robot r1 caps=gpu\nt+0 accept r1 t1\nt+2 wait", ["running"], "robot r1 runs it for 2000 ms"),
+    "slot held after release": (
+        (
+            "t+0 submit t2 requirement=gpu\nt+0 robot r1 caps=gpu\nt+0 robot r2 caps=gpu\nt+0 accept r2 t2\n"
+            "t+0 release t2\nt+0 drain r1\nt+0 drain r2"
+        ),
+        ["no_robot_free", "held_after"],
+        "its slot stays held for another 20 s: robot r2 may still work on attempt 1",
+    ),
+    "kept for a large one": (
+        (
+            "t+0 hello r1 caps=gpu slots=4\nt+0 robot r0 slots=4\nt+0 submit t0\nt+0 accept r0 t0\n"
+            "t+0 submit t9 cost=4\nt+0 submit t2"
+        ),
+        ["robot_kept"],
+        "robot r0 is kept for task t9, which needs 4 slots, 2 tasks stand before it",
+    ),
+    "start deadline passed": (
+        "t+0 submit t2 start=5:alarm\nt+8 wait",
+        ["no_robots", "deadline_passed"],
+        "its start deadline passed 3 s ago: an alarm, it runs all the same",
+    ),
+    "run deadline passed": (
+        "t+0 robot r1\nt+0 keep r1\nt+0 submit t2 run=5:dead\nt+0 accept r1 t2\nt+8 wait",
+        ["running", "deadline_passed"],
+        "its run deadline passed 3 s ago: its robot was asked to stop, after which the task is DEAD",
+    ),
+    "end deadline passed while assigned": (
+        "t+0 robot r1\nt+0 submit t2 end=3:cancel\nt+4 wait",
+        ["accept_awaited", "deadline_passed"],
+        "its end deadline passed 1 s ago: at the next change of its state it is CANCELLED",
+    ),
+    "assigned": ("t+0 robot r1 caps=gpu\nt+2 wait", ["accept_awaited"], "robot r1 has 3 s left to accept"),
+    "running": ("t+0 robot r1 caps=gpu\nt+0 accept r1 t1\nt+2 wait", ["running"], "robot r1 runs it for 2 s"),
     "running, not heard of": (
         "t+0 robot r1 caps=gpu\nt+0 accept r1 t1\nt+15 wait",
         ["running", "missed_windows"],
@@ -94,7 +136,7 @@ def test_what_holds_a_task(case: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "word", "text"),
     [
-        ("wait wait=60", "lost_wait", "has 55000 ms to come back"),
+        ("wait wait=60", "lost_wait", "has 55 s to come back"),
         ("ask", "lost_operator", "the policy ask waits for an operator"),
         ("never", "lost_operator", "the policy never waits for an operator"),
     ],
@@ -140,3 +182,77 @@ def test_several_things_may_hold_a_task() -> None:
     """)
     words = [hold["reason"] for hold in world.verb(i.Explain, "t1")["holds"]]
     assert words == ["pool_paused", "kind_paused", "not_before", "no_robots"]
+
+
+def test_who_paused_and_why() -> None:
+    """By whom, since when, until when and why; the same after a restart from a snapshot."""
+    world = play("t+0 submit t1")
+    body: Any = {"scope": "kind", "name": "weld", "until": world.now + 60_000, "reason": "the belt is worn"}
+    world.do(i.Pause, i.ScopeBody(**body), actor="anna")
+    for state in (world.state, world.restored()):
+        [paused, _] = explained(state, "t1", world)["holds"]
+        assert paused["text"] == "kind weld is paused by anna for another 60 s: the belt is worn"
+        assert (paused["paused_by"], paused["why"]) == ("anna", "the belt is worn")
+        assert (paused["paused_at"], paused["until"]) == (START_AT, START_AT + 60_000)
+
+
+def explained(state: PoolState, task: str, world: World) -> Any:
+    """What a state says of a task."""
+    asked = i.Explain(id="c", pool="hall", actor="local", reply_to="g1", body=i.TaskVerb(task=task))
+    return decide(state, asked, world.context()).drafts[0].message["answer"]
+
+
+def test_the_deadline_that_made_a_dead_letter() -> None:
+    """Which one it was."""
+    world = play("t+0 submit t1 end=5:dead\nt+6 wait")
+    [dead] = world.verb(i.Explain, "t1")["holds"]
+    assert (dead["dead_reason"], dead["which"]) == ("deadline", "end")
+    assert "a dead letter (end deadline)" in dead["text"]
+
+
+def test_what_an_ended_task_still_holds() -> None:
+    """Cancelled while its robot was lost: target and slot are not free before the wait is over."""
+    world = play("""
+        t+0   submit   t1 target=dock policy=wait wait=60
+        t+0   robot    r1
+        t+0   accept   r1 t1
+        t+25  cancel   t1
+    """)
+    answer = world.verb(i.Explain, "t1")
+    assert (answer["state"], answer["robot"], answer["late"]) == ("CANCELLED", "r1", False)
+    [held] = answer["holds"]
+    assert (held["reason"], held["robot"], held["target"]) == ("held_after", "r1", "dock")
+    assert held["until"] == START_AT + 80_000
+    assert "its slot and target dock stay held for another 55 s" in answer["text"]
+
+
+def test_a_place_in_line_is_by_order() -> None:
+    """First tasks of other targets before its own target, then the tasks of its own target before it; only of those
+    that its robots could take."""
+    world = play("""
+        t+0   submit   low requirement=cpu
+        t+0   submit   a1 requirement=cpu target=a priority=5
+        t+0   submit   a2 requirement=cpu target=a priority=5
+        t+0   submit   a3 requirement=cpu target=a priority=5
+        t+0   submit   b1 requirement=cpu target=b priority=7
+        t+0   submit   other requirement=gpu priority=9
+        t+0   hello    r1 caps=cpu
+        t+0   hello    r2 caps=gpu
+    """)
+    ahead = {task: world.verb(i.Explain, task)["holds"][0].get("ahead") for task in ("low", "a1", "a2", "a3", "b1")}
+    assert ahead == {"low": 2, "a1": 1, "a2": 2, "a3": 3, "b1": 0}
+
+
+def test_a_place_in_line_is_counted_up_to_ten_thousand() -> None:
+    """And it says so; entries that are stale are not counted."""
+    world = World()
+    world.stranger("r1").hello()
+    for k in range(10_050):
+        world.submit(f"t{k}")
+    for k in range(40):
+        world.verb(i.CancelTask, f"t{k}")
+    [hold] = world.verb(i.Explain, "t10030")["holds"]
+    assert hold["ahead"] == 9_990
+    [hold] = world.verb(i.Explain, "t10049")["holds"]
+    assert hold["ahead"] == COUNT_MAX == 10_000
+    assert "10000 tasks or more stand before it" in hold["text"]

@@ -1,0 +1,119 @@
+"""Who could take what now: the best tops of the lanes, the robot for each, and the robot that is kept for a large task.
+
+Used by the dispatcher, which assigns the first candidate, and by `why`, which says why a task is none.
+"""
+
+from heapq import heappop
+from typing import Final
+
+from commands.queue import Entry, Lane, Need, Queue
+from commands.requirements import meets
+from commands.state import PoolState, Robot, Target, Task
+
+ASIDE_MAX: Final = 64
+"""How many tasks whose able robots are all excluded are looked past at one dispatch."""
+
+Top = tuple[Entry, Lane]
+Reservation = tuple[Entry, Robot]
+Candidate = tuple[Entry, Lane, Task, Robot]
+
+
+def next_candidate(queue: Queue, now: int, aside: list[Top]) -> Candidate | None:
+    """The best task that a robot can take now, with that robot; what was looked at is out of its lane, in `aside`."""
+    while len(aside) <= ASIDE_MAX:
+        tops = tops_of(queue, now)
+        reserved = reservation(queue, tops)
+        best = min((top for top in tops if _anybody(queue, top, reserved)), key=_order, default=None)
+        if best is None:
+            return None
+        entry, lane = best
+        aside.append((heappop(lane.heap), lane))
+        task = task_of(queue, entry)
+        robot = _robot_for(queue, lane.need, task, now, None if stands_before(entry, reserved) else reserved)
+        if robot is not None:
+            return entry, lane, task, robot
+    return None
+
+
+def _order(top: Top) -> Entry:
+    return top[0]
+
+
+def tops_of(queue: Queue, now: int) -> list[Top]:
+    """The first of each lane that is below its limits: what may be assigned if a robot has room."""
+    tops = []
+    for lane in queue.lanes.values():
+        if not lane.blocked and queue.below_limits(lane, now) and (entry := queue.top(lane)) is not None:
+            tops.append((entry, lane))
+    return tops
+
+
+def task_of(queue: Queue, entry: Entry) -> Task:
+    """The task that an entry stands for."""
+    holder = entry[5]
+    return queue.first_of(holder) if isinstance(holder, Target) else holder
+
+
+def reservation(queue: Queue, tops: list[Top]) -> Reservation | None:
+    """For the best task that no able robot has room for: the able robot with most free slots is kept for it.
+
+    Without this, a task of cost 4 on robots of 4 slots would starve behind a stream of cost 1.
+    """
+    blocked = [top for top in tops if next(queue.with_room(top[1].need), None) is None]
+    for entry, lane in sorted(blocked, key=_order):
+        cost = lane.need.slot_cost
+        fitting = [r for r in lane.need.able.values() if r.may_work and min(r.ready, r.slots) >= cost]
+        if fitting:
+            return entry, min(fitting, key=lambda robot: (-robot.room, robot.id))
+    return None
+
+
+def stands_before(entry: Entry, reserved: Reservation | None) -> bool:
+    """Whether an entry may have the robot that is kept."""
+    return reserved is None or entry < reserved[0]
+
+
+def _anybody(queue: Queue, top: Top, reserved: Reservation | None) -> bool:
+    entry, lane = top
+    kept = None if stands_before(entry, reserved) or reserved is None else reserved[1]
+    return any(robot is not kept for robot in queue.with_room(lane.need))
+
+
+def _robot_for(queue: Queue, need: Need, task: Task, now: int, reserved: Reservation | None) -> Robot | None:
+    excluded = {} if task.story is None else task.story.excluded
+    kept = None if reserved is None else reserved[1]
+    able = (r for r in queue.with_room(need) if r is not kept and excluded.get(r.id, 0) <= now)
+    return min(able, key=lambda robot: _robot_key(task, robot), default=None)
+
+
+def _robot_key(task: Task, robot: Robot) -> tuple[int, bool, int, float, int, str]:
+    preferred = sum(meets((text,), robot.abilities) for text in task.terms.prefer)
+    before = task.story is not None and task.story.last_robot == robot.id
+    beyond = len(robot.capabilities) - len(task.terms.requirement)
+    return -preferred, not before, beyond, robot.used / robot.slots, robot.served, robot.id
+
+
+def why_not(need: Need, task: Task, robot: Robot, now: int) -> str | None:
+    """Why an able robot cannot take the task now, or None where it could."""
+    if robot.offline or not robot.online:
+        return "offline"
+    if robot.fault is not None:
+        return "error"
+    if robot.draining:
+        return "draining"
+    if robot.silent:
+        return "silent"
+    if task.story is not None and task.story.excluded.get(robot.id, 0) > now:
+        return "excluded"
+    if min(robot.ready, robot.slots) < need.slot_cost:
+        return "not_ready"
+    return "busy" if robot.room < need.slot_cost else None
+
+
+def reserved_for(state: PoolState, task: Task, now: int) -> tuple[Task, Robot] | None:
+    """The task before this one for which a robot is kept, and that robot; None where nothing is kept from this one."""
+    queue = state.queue
+    place, reserved = queue.place_of(task), reservation(queue, tops_of(queue, now))
+    if reserved is None or place is None or place < reserved[0][:4]:
+        return None
+    return task_of(queue, reserved[0]), reserved[1]
