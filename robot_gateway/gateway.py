@@ -32,7 +32,16 @@ from robot_gateway.settings import GatewaySettings, settings_problems
 from robot_gateway.stream import EventHub
 from robot_gateway.submit import SubmitStream
 from robot_gateway.tokens import Principal
-from streams.port import RECORD_BYTES_MAX, VALUE_BYTES_MAX, Log, LogBusy, LogFault, RecordTooLarge, Topic
+from streams.port import (
+    RECORD_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    Log,
+    LogBusy,
+    LogFault,
+    NoSuchPartition,
+    RecordTooLarge,
+    Topic,
+)
 
 logger = logging.getLogger("fleetlog.gateway")
 
@@ -332,4 +341,6 @@ def refusal_for(fault: LogFault) -> Refusal:
         return Refusal("gateway_busy", "too much waits to be written to the log", retry_after_ms=BUSY_RETRY_MS)
     if isinstance(fault, RecordTooLarge):
         return Refusal("too_large", "the record is larger than the log takes")
+    if isinstance(fault, NoSuchPartition):
+        return Refusal("no_such_pool", str(fault))
     return Refusal("log_unavailable", "the log does not answer", retry_after_ms=LOG_AWAY_RETRY_MS)

@@ -1,6 +1,7 @@
-"""Log: make, check, look at, export, fill and back up the log; the clock it goes by."""
+"""Log: make, check, look at, export, fill and back up the log; its format, and the clock it goes by."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -144,8 +145,6 @@ def log_export(
     ] = Path("-"),
 ) -> None:
     """Write events as they are stored, one JSON object a line, with their hashes: the file verifies by itself."""
-    import sys
-
     from fleetlog.archive import new_archive, write_archive
 
     log = call.reader()
@@ -274,6 +273,45 @@ def _remove_older(folder: Path, log: str, keep: int | None) -> list[str]:
     for file in older:
         file.unlink()
     return [str(file) for file in older]
+
+
+# ---- the format ----
+
+
+@verb(
+    "log raise-format",
+    LOG,
+    Uses.GATEWAY,
+    ("fleetlog log raise-format", "fleetlog log raise-format --to 1 --yes --json"),
+)
+def log_raise_format(
+    call: Call,
+    to: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="N", help="Default: the newest that the gateway knows.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Let new kinds of records be written, once every process is new enough. It cannot be taken back.
+
+    Until then any release can be rolled back; afterwards software that does not know the format stops with a sentence.
+    `--to` with the present number raises pools that were left behind.
+    """
+    path, asked = "/v1/log/raise-format", {} if to is None else {"to_format": to}
+    found = call.gateway.post(path, asked | {"dry_run": True})
+    before, after = found["from_format"], found["to_format"]
+    if before == after and to is None:
+        call.out.say(found, f"log {found['log_id']} has format {before}, the newest that its gateway knows")
+        return
+    if not yes and not _agreed(f"Raise log {found['log_id']} from format {before} to {after}, for good?"):
+        raise Problem("nothing was done.")
+    done = call.gateway.post(path, asked | {"to_format": after})
+    call.out.say(done, f"log {done['log_id']} and its pools are written in format {after}")
+
+
+def _agreed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise wrong_usage("nobody can answer here: say --yes to raise the format.")
+    return typer.confirm(question, err=True)
 
 
 # ---- the clock ----

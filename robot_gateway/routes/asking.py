@@ -8,6 +8,8 @@ from commands import inputs as i
 from commands.vocabulary import PauseScope
 from robot_gateway.http import Caller, accepted, asked, json_response
 from robot_gateway.models import PauseIn, ReasonIn
+from robot_gateway.pending import Answer
+from robot_gateway.problems import refuse
 from robot_gateway.submissions import resource_of
 
 
@@ -20,6 +22,20 @@ async def perform(
     said = resource_of(answer.pool, accepted(answer, envelope["id"])) | {"position": answer.position}
     found = status if said.get("changed", True) else 200
     return json_response(said, found, position=answer.position, command_id=envelope["id"])
+
+
+def need_everywhere(caller: Caller) -> None:
+    """Raises RefusedRequest unless the caller may do this for all pools: one partition holds many."""
+    if not (caller.principal.may("verb") and caller.principal.everywhere):
+        raise refuse("forbidden", f"{caller.principal.name} ({caller.principal.role}) may not do this for all pools")
+
+
+async def ask_partitions(caller: Caller, shape: type[Any], body: Any) -> tuple[str, list[Answer]]:
+    """Sends the command to the owner of each partition, by its reserved pool; the command id and their answers."""
+    envelope = caller.envelope("")
+    partitions = range(caller.gateway.log.partitions)
+    commands = [shape(**envelope | {"pool": f"_log-{partition}"}, body=body) for partition in partitions]
+    return envelope["id"], await caller.gateway.ask_all(commands)
 
 
 async def task_verb(caller: Caller, pool: str, task: str, shape: type[Any]) -> Response:

@@ -10,6 +10,7 @@ from commands.reasons import Refusal
 from robot_gateway.http import Calling, asked, json_response, takes
 from robot_gateway.models import ReasonIn
 from robot_gateway.problems import RefusedRequest, refuse
+from robot_gateway.routes.asking import ask_partitions, need_everywhere
 from robot_gateway.submissions import resource_of
 
 router = APIRouter(prefix="/v1/clock", tags=["system"])
@@ -21,26 +22,21 @@ async def accept(caller: Calling) -> Response:
 
     Needs a token for all pools: one partition holds many.
     """
-    if not (caller.principal.may("verb") and caller.principal.everywhere):
-        raise refuse("forbidden", f"{caller.principal.name} ({caller.principal.role}) may not do this for all pools")
+    need_everywhere(caller)
     body = await asked(caller, ReasonIn)
     if body.reason is None:
         raise refuse("reason_required", "say why; it is recorded", "/reason")
-    envelope = caller.envelope("")
-    partitions = range(caller.gateway.log.partitions)
-    answers = await caller.gateway.ask_all(
-        [i.AcceptClock(**envelope | {"pool": f"_log-{p}"}, body=i.ReasonBody(reason=body.reason)) for p in partitions]
-    )
+    command_id, answers = await ask_partitions(caller, i.AcceptClock, i.ReasonBody(reason=body.reason))
     refused = [answer.refusal for answer in answers if answer.refusal is not None]
     other = next((refusal for refusal in refused if refusal.reason != "clock_trusted"), None)
     if other is not None or len(refused) == len(answers):
-        raise RefusedRequest(other or _trusted(refused), envelope["id"])
+        raise RefusedRequest(other or _trusted(refused), command_id)
     said: list[dict[str, Any]] = [
         {"partition": p, **resource_of(answer.pool, answer.accepted or {})}
-        for p, answer in zip(partitions, answers, strict=True)
+        for p, answer in enumerate(answers)
         if answer.refusal is None
     ]
-    return json_response({"partitions": said}, command_id=envelope["id"])
+    return json_response({"partitions": said}, command_id=command_id)
 
 
 def _trusted(refused: list[Refusal]) -> Refusal:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from commands.settings import FORMAT
 from fleetlog.archive import read_archive
 from fleetlog.log_work import fill, newest
 from streams.memory_log import MemoryLog, MemoryStore
@@ -19,6 +20,7 @@ from tests.fleetlog.conftest import CommandLine, Done
 from tests.fleetlog.world import World
 from tests.support.broker import Broker
 from tests.support.fleet import Fleet
+from tests.support.site import Site
 
 
 @pytest.fixture
@@ -283,3 +285,47 @@ def test_a_log_on_kafka_is_made_filled_and_checked(
     assert there == objects(cli("audit", "verify", "--pool", pool, "--json"))[0]["pools"]
     assert missing.code == 1
     assert "run `fleetlog log init`" in missing.err
+
+
+def test_the_format_is_raised_after_a_question(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shown first, refused where nobody can answer, done with --yes in the log and its pools, and never taken back."""
+    for module in ("commands.decide.pools", "streams.log_format", "streams.takeover", "projections.fold"):
+        monkeypatch.setattr(f"{module}.FORMAT", FORMAT + 1)
+    with Site() as site:
+        site.submit("hall-a", id="t1")
+        ask = ("--gateway", site.url)
+        asked = cli("log", "raise-format", *ask)
+        unknown = cli("log", "raise-format", "--to", str(FORMAT + 2), "--yes", *ask)
+        before = site.client.get("/v1/version").json()["format"]
+        raised = objects(cli("log", "raise-format", "--yes", "--json", *ask))[0]
+        lower = cli("log", "raise-format", "--to", str(FORMAT), "--yes", *ask)
+        again = cli("log", "raise-format", *ask)
+        left_behind = cli("log", "raise-format", "--to", str(FORMAT + 1), "--yes", *ask)
+        told = objects(cli("events", "--types", "FormatRaised", "--pool", "hall-a", "--json", *ask))
+        after = site.client.get("/v1/version").json()["format"]
+
+    assert (asked.code, before, after) == (2, FORMAT, FORMAT + 1)
+    assert "say --yes" in asked.err
+    assert f"knows formats up to {FORMAT + 1}, not {FORMAT + 2}" in unknown.err
+    assert (raised["from_format"], raised["to_format"], raised["changed"]) == (FORMAT, FORMAT + 1, True)
+    assert (lower.code, "a format is never lowered" in lower.err) == (1, True)
+    assert (again.code, "the newest that its gateway knows" in again.out) == (0, True)
+    assert left_behind.code == 0
+    assert [(event["from_format"], event["to_format"]) for event in told] == [(FORMAT, FORMAT + 1)]
+
+
+def test_a_format_that_an_owner_does_not_know_is_refused_by_it(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner of an older release says so; once it was replaced, the same is asked again."""
+    monkeypatch.setattr("streams.log_format.FORMAT", FORMAT + 1)
+    with Site() as site:
+        site.submit("hall-a", id="t1")
+        words = ("log", "raise-format", "--to", str(FORMAT + 1), "--yes", "--gateway", site.url)
+        older = cli(*words)
+        for module in ("commands.decide.pools", "projections.fold"):
+            monkeypatch.setattr(f"{module}.FORMAT", FORMAT + 1)
+        newer = cli(*words)
+
+    assert (older.code, f"writes formats up to {FORMAT}; upgrade every process first" in older.err) == (1, True)
+    assert newer.code == 0

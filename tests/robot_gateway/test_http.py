@@ -70,6 +70,7 @@ def problem_of(answer: httpx.Response) -> dict[str, Any]:
         ("GET", "/v1/pools/hall-a/targets/nothing", 404, "no_such_target"),
         ("GET", "/v1/events?types=TaskAsigned", 422, "invalid_field"),
         ("GET", "/v1/events?from=yesterday", 422, "invalid_field"),
+        ("GET", "/v1/events?where=pool=_log-99", 404, "no_such_pool"),
         ("GET", "/v1/events?cursor=x", 400, "bad_cursor"),
         ("GET", "/v1/stream?where=nonsense", 400, "bad_filter"),
     ],

@@ -83,6 +83,8 @@ ALLOWED: list[tuple[str, str, set[str]]] = [
     ("POST", f"{TASK}/release", {"operator"}),
     ("POST", f"{TASK}/pause", {"operator"}),
     ("PATCH", TASK, {"operator"}),
+    ("POST", "/v1/clock/accept", set()),
+    ("POST", "/v1/log/raise-format", set()),
     ("POST", "/v1/pools/hall-a/pause", {"operator"}),
     ("POST", "/v1/pools/hall-a/resume", {"operator"}),
     ("POST", "/v1/pools/hall-a/unfreeze", {"operator"}),
