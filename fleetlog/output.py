@@ -152,7 +152,7 @@ def shown(name: str, value: Any, now: datetime | None = None) -> str:
         return "yes" if value else "no"
     if isinstance(value, str) and name.endswith(INSTANT_ENDS):
         return age(value, now)
-    if isinstance(value, int | float) and name.endswith("_s"):
+    if isinstance(value, int | float) and name.endswith("_s") and not name.endswith("_per_s"):
         return duration(value)
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return ", ".join(value)
@@ -210,7 +210,7 @@ def table_of(items: Sequence[Item], columns: Sequence[str]) -> Any:
 def title(name: str) -> str:
     """The heading of a column."""
     for end in ("_at", "_s"):
-        name = name.removesuffix(end)
+        name = name if name.endswith("_per_s") else name.removesuffix(end)
     return name.replace("_", " ").replace(".", " ")
 
 

@@ -36,6 +36,7 @@ BEFORE = {
     "token list": ["token new bob --role viewer", "token new eve --role viewer"],
     "token revoke": ["token new bob --role viewer", "token new eve --role viewer"],
     "unfreeze": ["pool create hall-a"],
+    "limit rm": ["limit set kind report --running 1", "limit set key tenant-1 --rate 0.1"],
     "pool show": ["pool create default"],
     "pool set": ["pool create default"],
 }
