@@ -19,6 +19,10 @@ class Broken(AssertionError):
         super().__init__(f"expected {expected}; {self.came} came")
 
 
+class NotReady(Exception):
+    """Nothing can be played; the message is one sentence that says what to do."""
+
+
 class Message(dict[str, Any]):
     """A JSON object that was received; asking for a field that it lacks raises Broken."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import httpx
 
 from commands.reasons import REASONS
-from robot_gateway.conformance.checking import Message, brief, must, until
+from robot_gateway.conformance.checking import Message, NotReady, brief, must, until
 from robot_gateway.conformance.raw_robot import PollingRobot, RawRobot, WebSocketRobot
 from robot_gateway.sdk import Client, FleetlogError
 from robot_gateway.sdk.client import TaskHandle
@@ -28,10 +28,6 @@ SHORT_WINDOW_S: Final = 1
 LEASE_MS: Final = 180_000
 TASK: Final[dict[str, Any]] = {"lease_s": 180, "accept_s": 180, "on_lost": "never"}
 """How the tasks of the plays are submitted."""
-
-
-class NotReady(Exception):
-    """The gateway cannot be played against; the message is one sentence that says what to do."""
 
 
 class GatewayUnderTest:

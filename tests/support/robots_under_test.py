@@ -9,14 +9,15 @@ import asyncio
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from robot_gateway.conformance.act import RobotUnderTest
+from robot_gateway.conformance.programs import Program
 from robot_gateway.sdk import AsyncTaskContext, Fatal, FleetlogError, Retry, Robot, TaskContext
 from robot_gateway.sdk.shell import shell_robot
 
@@ -35,16 +36,6 @@ case $payload in
 esac
 echo '{"done": true}'
 """
-
-
-class RobotUnderTest(Protocol):
-    """A robot that a test starts, signals and sees end."""
-
-    def stop(self) -> None:
-        """End it, whatever it does."""
-
-    def ends_with_error(self) -> str:
-        """Wait until it has ended by itself; the error that it tells."""
 
 
 def work_in_thread(ctx: TaskContext, payload: dict[str, Any]) -> dict[str, Any]:
@@ -108,38 +99,32 @@ class InThisProcess:
         except (RuntimeError, FleetlogError):
             return
 
-    def ends_with_error(self) -> str:
+    def gave_up(self, sentence: str) -> None:
         assert self._engine is not None
         assert self._engine.ended.wait(CEILING_S), "the robot did not end"
         assert self._engine.error is not None, "it ended without an error"
-        return f"{self._engine.error.reason}: {self._engine.error}"
-
-
-class InAProcess:
-    """A robot as a program of its own."""
-
-    def __init__(self, command: list[str], env: Mapping[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            command, cwd=PROJECT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=os.environ | dict(env or {})
-        )
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        assert sentence in str(self._engine.error)
 
     def terminate(self) -> None:
-        """SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
+        raise NotImplementedError("a signal would reach the test as well")
 
     def exit_code(self) -> int:
-        """Wait until it has ended."""
-        return self.process.wait(CEILING_S)
+        raise NotImplementedError("it has no process of its own")
 
-    def ends_with_error(self) -> str:
-        _, err = self.process.communicate(timeout=CEILING_S)
-        assert self.process.returncode == 1, (self.process.returncode, err)
-        return err.decode().strip().splitlines()[-1]
+    def fate(self) -> str | None:
+        return None
+
+
+class InAProcess(Program):
+    """A robot as a program of its own. Ours end with an error that says what the gateway said."""
+
+    def __init__(self, command: list[str]) -> None:
+        super().__init__(command, patience_s=CEILING_S, cwd=PROJECT)
+
+    def gave_up(self, sentence: str) -> None:
+        assert self.exit_code() == 1, self.fate()
+        assert sentence in self.last_line()
+        assert self.last_line()
 
 
 def c_robot(gateway: str, pool: str, robot_id: str) -> list[str]:
