@@ -61,7 +61,7 @@ class KnownSchedules:
             return f"there is no schedule {name}"
         if event["task"] != f"{name}@{datetime.fromtimestamp(instant / 1_000, UTC):%Y%m%dT%H%M%SZ}" or instant > at:
             return f"task {event['task']} is not that of {name} and an instant that has come"
-        return self._handle(known, instant, instant, at) if event["caused_by"] == "clock" else None
+        return self._handle(known, instant, instant, event)
 
     def skipped(self, event: dict[str, Any]) -> str | None:
         """FiringsSkipped."""
@@ -71,12 +71,15 @@ class KnownSchedules:
         first, last, count = event["first"], event["last"], event["count"]
         if not 1 <= count <= (last - first) // 1_000 + 1:
             return f"{count} instants do not lie between {first} and {last}"
-        return self._handle(known, first, last, event["occurred_at"])
+        return self._handle(known, first, last, event)
 
-    def _handle(self, known: KnownSchedule, first: int, last: int, at: int) -> str | None:
+    def _handle(self, known: KnownSchedule, first: int, last: int, event: dict[str, Any]) -> str | None:
+        """By its time; what somebody fires by hand, or an owner states, is beside the instants."""
+        if event["caused_by"] != "clock":
+            return None
         handled, known.handled_at = known.handled_at, max(last, known.handled_at)
         if known.paused:
             return "the schedule is paused"
         if first <= handled:
             return f"instant {first} is not later than {handled}, up to which all were handled"
-        return None if last <= at else f"instant {last} has not come at {at}"
+        return None if last <= event["occurred_at"] else f"instant {last} has not come"

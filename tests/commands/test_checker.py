@@ -147,6 +147,18 @@ def limited_key(log: Log) -> None:
     limited(scope="key", name="ann", running=1)(log)
 
 
+def firings(*instants: int) -> Callable[[Log], None]:
+    """A schedule of old, and at the end one skipped firing for each instant."""
+
+    def alter(log: Log) -> None:
+        before(log, "TaskSubmitted", 0, "ScheduleSet", schedule="s", every_ms=1_000, task={"kind": "weld"})
+        for instant in instants:
+            skipped = {"schedule": "s", "first": instant, "last": instant, "count": 1, "reason": "overlap"}
+            log.insert(len(log.events), "FiringsSkipped", **skipped, caused_by="clock")
+
+    return alter
+
+
 ALTERATIONS: dict[str, tuple[str, Callable[[Log], None]]] = {
     "a field is missing": ("malformed", lambda log: log.edit("LeaseStarted", to=None)),
     "another pool": ("pool", lambda log: log.edit("TaskSubmitted", pool="other")),
@@ -246,6 +258,11 @@ ALTERATIONS: dict[str, tuple[str, Callable[[Log], None]]] = {
     "more at once than a kind may": ("limit", limited(scope="kind", name="weld", running=1)),
     "more at once than a key may": ("limit", limited_key),
     "more in a time than a rate lets begin": ("limit", limited(scope="kind", name="weld", rate_per_s=0.1, burst=2)),
+    "an instant fires twice": ("firing", firings(1_790_000_050_000, 1_790_000_050_000)),
+    "an instant after a later one": ("firing", firings(1_790_000_050_000, 1_790_000_040_000)),
+    "an instant that has not come": ("firing", firings(2**52)),
+    "a firing of no schedule": ("firing", lambda log: log.edit("TaskSubmitted", schedule={"id": "x", "instant": 1})),
+    "an instant before the schedule": ("firing", firings(1_000)),
     "a frozen pool": (
         "paused",
         lambda log: before(log, "TaskAssigned", 0, "PoolFrozen", where="tick", error="x", digest="x"),

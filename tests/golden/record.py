@@ -199,12 +199,35 @@ def limits() -> World:
     """)
 
 
+def schedules() -> World:
+    """Schedules: fired, skipped for each reason, replaced, paused, removed, fired by hand; over a hand-over."""
+    return play("""
+        t+0    schedule ping every=10 requirement=link
+        t+0    schedule hourly cron=15_*_*_*_* zone=Australia/Lord_Howe jitter=30 overlap=queue_one
+        t+0    schedule all every=30 overlap=allow catch_up=2 kind=cut
+        t+0    robot    r1 slots=9 caps=link
+        t+0    keep     r1
+        t+11   accept   r1 ping@20260921T141410Z
+        t+45   complete r1 ping@20260921T141410Z
+        t+61   schedule ping every=20 requirement=link
+        t+70   pause_schedule all
+        t+70   fire     hourly
+        t+75   take_over gap=100
+        t+200  resume_schedule all
+        t+230  unschedule ping
+        t+230  set      queue_max=1
+        t+250  cancel   hourly@20260921T141510Z
+        t+300  wait
+    """)
+
+
 LOGS: Final[dict[str, Callable[[], World]]] = {
     "lives": lives,
     "robots": robots,
     "windows": windows,
     "pool": pool,
     "limits": limits,
+    "schedules": schedules,
 }
 
 

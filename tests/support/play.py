@@ -352,6 +352,23 @@ def _unlimit(world: World, words: Words, options: Options) -> Message:
     return world.do(i.RemoveLimit, i.LimitVerb(scope=scope, name=words[1]))
 
 
+def _schedule(world: World, words: Words, options: Options) -> Message:
+    """schedule ping every=60 cron=30_2_*_*_* zone=Europe/Berlin overlap=allow catch_up=2 jitter=5, then a submission"""
+    name = words[0]
+    fields: dict[str, Any] = {key: options.pop(key) for key in ("zone", "overlap") if key in options}
+    if "cron" in options:
+        fields["cron"] = options.pop("cron").replace("_", " ")
+    if "catch_up" in options:
+        fields["catch_up"] = int(options.pop("catch_up"))
+    fields |= {f"{key}_ms": _ms(options.pop(key)) for key in ("every", "jitter") if key in options}
+    task = i.Submission(task=name, kind=options.pop("kind", "weld"), **_submission(world, options))
+    return world.do(i.SetSchedule, i.ScheduleBody(schedule=name, task=task, **fields))
+
+
+def _schedule_verb(shape: Any) -> Callable[[World, Words, Options], Message]:
+    return lambda world, words, options: world.do(shape, i.ScheduleVerb(schedule=words[0], reason="because"))
+
+
 def _set(world: World, words: Words, options: Options) -> Message:
     values: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in options.items()}
     return world.do(i.ConfigurePool, i.SettingsBody(settings=values))
@@ -423,6 +440,11 @@ _VERBS: Final[dict[str, Callable[[World, Words, Options], Message]]] = {
     "resume": _scope(i.Resume),
     "limit": _limit,
     "unlimit": _unlimit,
+    "schedule": _schedule,
+    "unschedule": _schedule_verb(i.DeleteSchedule),
+    "pause_schedule": _schedule_verb(i.PauseSchedule),
+    "resume_schedule": _schedule_verb(i.ResumeSchedule),
+    "fire": _schedule_verb(i.FireSchedule),
     "set": _set,
     "again": _again,
     "explain": _explain,
