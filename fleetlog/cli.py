@@ -19,6 +19,7 @@ SUBJECTS: Final = {
     "clock": "The clock that the log goes by.",
     "audit": "What the log proves.",
     "bench": "How fast is it here?",
+    "conformance": "Does a robot or a gateway keep every row of the robot protocol?",
 }
 """Verbs of two words, by their first."""
 ABOUT: Final = "Fleetlog hands tasks to robots, never loses one, never does one twice without saying so, and shows why."

@@ -118,7 +118,9 @@ class Output:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console(to_stderr=True), transient=True) as bar:
+        # What is printed meanwhile stands above the bar on a terminal, and goes to its file or pipe where it has one.
+        console = self.console(to_stderr=True)
+        with Progress(*columns, console=console, transient=True, redirect_stdout=self.terminal) as bar:
             task = bar.add_task(what, total=total)
             yield lambda n: bar.advance(task, n)
 
