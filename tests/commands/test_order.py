@@ -1,17 +1,14 @@
 """The order inside a pool: levels, turns, deadlines, ageing, back-off, reservations, and which robot gets a task."""
 
 import random
-from typing import Any
 
 import pytest
 
 from commands import events as e
 from commands import inputs as i
 from commands import messages as m
-from commands.dispatch import next_assignment
-from tests.support.naive_order import next_choice
 from tests.support.play import play
-from tests.support.world import START_AT, Robot, World, choices
+from tests.support.world import START_AT, Robot, World
 
 
 def served(world: World) -> list[str]:
@@ -294,139 +291,6 @@ def test_a_burst_is_shared_equally(robots: int) -> None:
         world.submit(f"t{k}")
     shares = [len(robot.assigned()) for robot in doubles]
     assert max(shares) - min(shares) <= 1
-
-
-class Chaos:
-    """A pool under changing load; every next choice is compared with the naive one."""
-
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.world = World(settings={"ageing_ms": self.dice.choice([1_000, 5_000, 60_000])})
-        self.world.dispatching = False
-        self.count = 0
-        self.compared = 0
-        for k in range(4):
-            self.say_hello(f"r{k}")
-
-    def say_hello(self, name: str) -> None:
-        dice = self.dice
-        capabilities = [c for c in ("a", "b", "zone=1", f"mem={dice.randint(1, 9)}") if dice.random() < 0.6]
-        if dice.random() < 0.2:
-            capabilities.append(f"kind:{dice.choice(['weld', 'cut'])}")
-        robot = self.world.robot(name, slots=dice.randint(1, 4), capabilities=capabilities)
-        robot.ready(dice.randint(0, robot.slots) if dice.random() < 0.2 else None)
-
-    def submit(self) -> None:
-        dice, now = self.dice, self.world.now
-        self.count += 1
-        deadlines = e.Deadlines(end=e.InstantDeadline(at=now + dice.randint(10_000, 900_000)))
-        passing: Any = dice.choice(["higher", "higher", "all"])
-        self.world.submit(
-            f"t{self.count}",
-            kind=dice.choice(["weld", "cut"]),
-            target=dice.choice([None, None, *(f"s{k}" for k in range(8))]),
-            priority=dice.choice([0, 0, 1, 5, 9]),
-            slot_cost=dice.choice([1, 1, 1, 2, 4]),
-            requirement=dice.choice([[], [], ["a"], ["mem>=5"], ["a", "b"]]),
-            prefer=dice.choice([[], ["zone=1"]]),
-            not_before=now + dice.randint(1, 9_000) if dice.random() < 0.1 else None,
-            deadlines=deadlines if dice.random() < 0.2 else None,
-            retry=i.RetryAsked(first_ms=dice.choice([0, 3_000])),
-            passing=passing,
-            limit_key=dice.choice([None, None, "ann", "bob"]),
-        )
-
-    def report(self) -> None:
-        dice, world = self.dice, self.world
-        held = [task for task in world.state.tasks.values() if task.current is not None]
-        if not held:
-            return
-        task = dice.choice(held)
-        assert task.current is not None
-        robot = world.robots[task.current.robot]
-        if task.state == "ASSIGNED":
-            if dice.random() < 0.2:
-                robot.reject(task.id, attempt=task.attempt)
-            else:
-                robot.accept(task.id, task.attempt)
-        elif dice.random() < 0.5:
-            robot.complete(task.id, task.attempt)
-        else:
-            robot.fail(task.id, task.attempt)
-
-    def operate(self) -> None:
-        dice, world = self.dice, self.world
-        scope: Any = dice.choice(["pool", "kind", "target"])
-        name = {"pool": None, "kind": "cut", "target": "s1"}[scope]
-        shape = i.Pause if dice.random() < 0.3 else i.Resume
-        robot = i.RobotVerb(robot=f"r{dice.randint(0, 3)}")
-        match dice.randint(0, 7):
-            case 0:
-                world.do(shape, i.ScopeBody(scope=scope, name=name))
-            case 5 | 6:
-                self.limit()
-            case 1:
-                world.do(i.DrainRobot if dice.random() < 0.3 else i.UndrainRobot, robot)
-            case 2:
-                self.say_hello(f"r{dice.randint(0, 4)}")
-            case 3:
-                world.do(i.ConfigurePool, i.SettingsBody(settings={"ageing_ms": dice.choice([1_000, 7_000])}))
-            case 4:
-                world.do(i.ClearRobot, robot)
-            case _:
-                waiting = [task.id for task in world.state.tasks.values() if task.state == "WAITING"]
-                if waiting:
-                    task: Any = {"scope": "task", "name": dice.choice(waiting)}
-                    world.do(shape, i.ScopeBody(**task))
-
-    def limit(self) -> None:
-        """A limit is set, replaced or removed."""
-        dice, world = self.dice, self.world
-        which: Any = dice.choice([("kind", "weld"), ("kind", "cut"), ("key", "ann"), ("key", "bob")])
-        if dice.random() < 0.4:
-            world.do(i.RemoveLimit, i.LimitVerb(scope=which[0], name=which[1]))
-            return
-        rate = dice.choice([None, 0.2, 2.5, 1_000.0])
-        body = i.LimitBody(scope=which[0], name=which[1], running=dice.choice([None, 1, 3]), rate_per_s=rate)
-        body.burst = None if rate is None else dice.choice([None, 1, 4])
-        world.do(i.SetLimit, body)
-
-    def dispatch(self) -> None:
-        """Every assignment that is due, each compared."""
-        while True:
-            step = next_assignment(self.world.state, self.world.now)
-            event: Any = None if step is None else step[0]
-            found = None if event is None else (event.task, event.robot)
-            assert found == next_choice(self.world.state, self.world.now)
-            self.compared += 1
-            if not self.world.pool.dispatch(self.world.now, 1):
-                self.world.settle()
-                return
-
-    def step(self) -> None:
-        act = self.dice.choices([self.submit, self.report, self.operate], [6, 12, 1])[0]
-        act()
-        self.world.now += self.dice.choice([0, 0, 1, 400, 3_000])
-        self.world.tick()
-        for robot in self.world.robots.values():
-            robot.beat()
-        self.dispatch()
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_heaps_choose_as_a_naive_look_at_everything(seed: int) -> None:
-    """Under submissions, reports, pauses, drains, hellos, limits, ageing changes: same task, same robot, every time."""
-    chaos = Chaos(seed)
-    for _ in range(300):
-        chaos.step()
-    assert chaos.compared > 300
-    assert len(chaos.world.named("TaskAssigned")) > 10
-    chaos.world.verify()
-    restored, folded = chaos.world.restored(), chaos.world.folded()
-    now = chaos.world.now
-    live = choices(chaos.world.state, now)
-    assert choices(restored, now) == live
-    assert choices(folded, now) == live
 
 
 @pytest.mark.parametrize("seed", range(4))

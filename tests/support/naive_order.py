@@ -1,7 +1,7 @@
 """The order inside a pool by looking at everything: slow, and without any structure to get wrong."""
 
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from commands.requirements import meets
 from commands.state import PoolState, Robot, Task
@@ -16,7 +16,7 @@ def bucket(state: PoolState, instant: int, priority: int) -> int:
 
 def deadline(task: Task) -> int:
     """The earliest deadline at an instant, or never."""
-    deadlines = None if task.story is None else task.story.deadlines
+    deadlines = task.deadlines
     instants = [] if deadlines is None else [d.at for d in (deadlines.start, deadlines.end) if d is not None]
     return min(instants, default=NEVER)
 
@@ -106,25 +106,40 @@ def reserved(state: PoolState, tasks: list[Task]) -> tuple[Task, Robot] | None:
     return None
 
 
-def next_choice(state: PoolState, now: int) -> tuple[str, str] | None:
-    """(task, robot) of the next assignment, or None."""
+def takers(state: PoolState, task: Task, reservation: tuple[Task, Robot] | None, now: int) -> list[Robot]:
+    """The robots that the task could be given to now."""
+    kept = None
+    if reservation is not None and key(state, task) >= key(state, reservation[0]):
+        kept = reservation[1]
+    excluded = {} if task.story is None else task.story.excluded
+    return [
+        robot
+        for robot in able(state, task)
+        if room(robot) >= task.terms.slot_cost and robot is not kept and excluded.get(robot.id, 0) <= now
+    ]
+
+
+class Choice(NamedTuple):
+    """An assignment, and the level that it gives to the target."""
+
+    task: str
+    robot: str
+    level: int
+
+
+def next_choice(state: PoolState, now: int) -> Choice | None:
+    """The next assignment, or None."""
     if state.frozen or ("pool", "") in state.paused:
         return None
     tasks = [task for task in firsts(state, now) if not limited(state, task, now)]
     reservation = reserved(state, tasks)
-    for task in tasks:
-        kept = None
-        if reservation is not None and key(state, task) >= key(state, reservation[0]):
-            kept = reservation[1]
-        excluded = {} if task.story is None else task.story.excluded
-        robots = [
-            robot
-            for robot in able(state, task)
-            if room(robot) >= task.terms.slot_cost and robot is not kept and excluded.get(robot.id, 0) <= now
-        ]
-        if robots:
-            return task.id, min(robots, key=lambda robot: _preference(task, robot)).id
-    return None
+    candidates = [(task, robots) for task in tasks if (robots := takers(state, task, reservation, now))]
+    if not candidates:
+        return None
+    task, robots = candidates[0]
+    levels = [key(state, other)[0] for other, _ in candidates[:2]]
+    level = max(levels) if len(levels) == 2 else bucket(state, now, task.terms.priority)
+    return Choice(task.id, min(robots, key=lambda robot: _preference(task, robot)).id, level)
 
 
 def _preference(task: Task, robot: Robot) -> tuple[Any, ...]:
