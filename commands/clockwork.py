@@ -94,9 +94,8 @@ def _deadline(state: PoolState, key: str, at: int, now: int) -> Iterator[Step]:
 
 def passed_deadlines(task: Task, at: int) -> list[tuple[str, int, str]]:
     """(which, instant, then) of deadlines that have passed at `at` and were not told yet."""
-    story = task.story
-    deadlines = None if story is None else story.deadlines
-    if story is None or deadlines is None:
+    deadlines, told = task.deadlines, {} if task.story is None else task.story.passed
+    if deadlines is None:
         return []
     found = []
     if deadlines.start is not None and task.state == "WAITING":
@@ -105,7 +104,7 @@ def passed_deadlines(task: Task, at: int) -> list[tuple[str, int, str]]:
         found.append(("run", task.current.started_at + deadlines.run.ms, deadlines.run.then))
     if deadlines.end is not None:
         found.append(("end", deadlines.end.at, deadlines.end.then))
-    return [row for row in found if row[1] <= at and row[0] not in story.passed]
+    return [row for row in found if row[1] <= at and row[0] not in told]
 
 
 def _passed(state: PoolState, task: Task, which: str, deadline: int, then: str) -> Step:

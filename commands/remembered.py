@@ -88,7 +88,7 @@ class RememberedCommands:
     def drop_oldest(self) -> None:
         """Forgets the oldest one."""
         start = _start(self._first)
-        prefix = _prefix(self._segments[0][start : start + 16])
+        prefix = _prefix(bytes(self._segments[0][start : start + 2]))
         places = self._index[prefix]
         del places[: _PLACE.size]
         if not places:

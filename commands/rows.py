@@ -156,11 +156,15 @@ def _task_row(task: Task, offset: int | None) -> list[Any]:
         task.lost,
         task.again_at,
         None if task.current is None else [getattr(task.current, name) for name in _ATTEMPT_FIELDS],
-        None if task.story is None else _story_row(task.story, offset is not None),
+        _story_row(task, offset is not None),
     ]
 
 
-def _story_row(story: Story, with_offset: bool) -> dict[str, Any]:
+def _story_row(task: Task, with_offset: bool) -> dict[str, Any] | None:
+    deadlines = task.deadlines
+    if task.story is None and deadlines is None:
+        return None
+    story = task.story or Story()
     saved = story.checkpoint
     return {
         "last_robot": story.last_robot,
@@ -174,7 +178,7 @@ def _story_row(story: Story, with_offset: bool) -> dict[str, Any]:
         "dead_reason": story.dead_reason,
         "done_twice": story.done_twice,
         "redrives": story.redrives,
-        "deadlines": None if story.deadlines is None else _DEADLINES.dump_python(story.deadlines),
+        "deadlines": None if deadlines is None else _DEADLINES.dump_python(deadlines),
         "passed": story.passed,
     }
 
@@ -289,8 +293,10 @@ def _put_task(state: PoolState, terms: Terms, row: list[Any]) -> None:
     if story is not None:
         story["reported"] = _reported_from(story["reported"])
         story["checkpoint"] = None if story["checkpoint"] is None else Saved(*story["checkpoint"])
-        story["deadlines"] = None if story["deadlines"] is None else _DEADLINES.validate_python(story["deadlines"])
-        task.story = Story(**story)
+        deadlines = story.pop("deadlines")
+        task.deadlines = None if deadlines is None else _DEADLINES.validate_python(deadlines)
+        told = Story(**story)
+        task.story = None if deadlines is not None and told == Story() else told
     state.tasks[task_id] = task
     if task.state == "RUNNING":
         state.running[task_id] = task

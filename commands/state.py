@@ -9,13 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from commands.events import Deadlines
 from commands.ids import ZERO_HASH
 from commands.limits import Limits
 from commands.remembered import RememberedCommands
 from commands.requirements import Abilities, kind_condition
 from commands.schedules import Schedules
 from commands.settings import PoolSettings
+from commands.task import Attempt as Attempt
+from commands.task import Reported as Reported
+from commands.task import Saved as Saved
+from commands.task import Story as Story
+from commands.task import Task as Task
 
 if TYPE_CHECKING:
     from commands.queue import Queue
@@ -68,92 +72,6 @@ class Terms:
     def key(self) -> tuple[Any, ...]:
         """All values, for sharing."""
         return tuple(getattr(self, name) for name in self.__slots__ if name != "__weakref__")
-
-
-@dataclass(slots=True)
-class Attempt:
-    """The current attempt of a task in ASSIGNED, RUNNING or LOST.
-
-    `lease_sequence` is the sequence of its LeaseStarted or LeaseResumed, `counts_from` the start of the first window
-    that counts, `missed` the number of windows missed in a row up to the one that began at `missed_at`.
-    """
-
-    robot: str
-    assigned_at: int
-    accept_by: int
-    lease_ms: int
-    stop_after_ms: int | None
-    slot_cost: int
-    started_at: int = 0
-    lease_sequence: int = 0
-    counts_from: int = 0
-    missed: int = 0
-    missed_at: int = 0
-    cancel_requested: bool = False
-    wait_until: int | None = None
-
-
-@dataclass(slots=True)
-class Saved:
-    """The last checkpoint of a task: its number, the sequence and log offset of its event, when it was saved."""
-
-    number: int
-    sequence: int
-    offset: int
-    saved_at: int
-
-
-Reported = dict[tuple[int, str], bool]
-"""Reports that were taken, by (attempt, kind): whether each was late. So repeats are known."""
-
-
-@dataclass(slots=True)
-class Story:
-    """What only tasks with a past have. `passed`: deadline -> what it did, "met" for a start that came in time."""
-
-    last_robot: str | None = None
-    last_end: str | None = None
-    excluded: dict[str, int] = field(default_factory=dict)
-    clearings: int = 0
-    reported: Reported = field(default_factory=dict)
-    checkpoint: Saved | None = None
-    dead_reason: str | None = None
-    done_twice: bool = False
-    redrives: int = 0
-    deadlines: Deadlines | None = None
-    passed: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """An open task. `base_at`: submission or redrive; `eligible_at`: the later of that and not-before.
-
-    `again_at` is the end of the back-off, `sequence` and `offset` locate its TaskSubmitted, `generation` counts
-    queue entries so that old ones are known as stale.
-    """
-
-    id: str
-    terms: Terms
-    sequence: int
-    offset: int
-    digest: bytes
-    base_at: int
-    eligible_at: int
-    target: "Target | None" = None
-    state: str = "WAITING"
-    attempt: int = 0
-    failures: int = 0
-    lost: int = 0
-    again_at: int = 0
-    generation: int = 0
-    current: Attempt | None = None
-    story: Story | None = None
-
-    def told(self) -> Story:
-        """The story, begun if there is none yet (for `evolve` alone)."""
-        if self.story is None:
-            self.story = Story()
-        return self.story
 
 
 @dataclass(slots=True)

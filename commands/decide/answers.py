@@ -130,7 +130,7 @@ def cancel(robot: Robot, task: str, attempt: int, reason: str | None) -> Draft:
 def assign(state: PoolState, robot: Robot, task: Task, current: Attempt, assignment_id: str, now: int) -> Draft:
     """The message that gives a task to its robot; payload, labels and idempotency key are filled in by the owner."""
     story = task.story
-    run = None if story is None or story.deadlines is None else story.deadlines.run
+    run = None if task.deadlines is None else task.deadlines.run
     saved = None if story is None else story.checkpoint
     message: dict[str, Any] = {
         "type": "assign",

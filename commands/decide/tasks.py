@@ -135,7 +135,7 @@ def redrive(state: PoolState, command: i.RedriveTask, context: Context) -> Decis
 
 def _passed_deadline_problem(task: Task, changed: e.TaskChanges, now: int) -> Refusal | None:
     """Deadlines count anew after a redrive: one that ends the task and has passed would end it again at once."""
-    deadlines = task.story.deadlines if changed.deadlines is None and task.story is not None else None
+    deadlines = task.deadlines if changed.deadlines is None else None
     for name in ("start", "end"):
         deadline = getattr(deadlines, name, None)
         if deadline is not None and deadline.then != "alarm" and deadline.at <= now:

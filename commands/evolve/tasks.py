@@ -47,7 +47,7 @@ def _submitted(state: PoolState, event: e.TaskSubmitted, offset: int) -> None:
         state.idle_targets.pop(event.target, None)
     state.tasks[task.id] = task
     if event.deadlines is not None:
-        task.told().deadlines = event.deadlines
+        task.deadlines = event.deadlines
         ask_for_deadlines(state, task)
     state.queue.add(task, event.occurred_at)
 
@@ -71,10 +71,11 @@ def _change(state: PoolState, task: Task, changed: e.TaskChanges) -> None:
             values[name] = tuple(getattr(changed, name))
     task.terms = state.share(Terms(**values))
     if changed.not_before is not None:
-        task.eligible_at = max(task.base_at, changed.not_before)
+        task.begin_at(task.base_at, max(task.base_at, changed.not_before))
     if changed.deadlines is not None:
-        task.told().deadlines = changed.deadlines
-        task.told().passed.clear()
+        task.deadlines = changed.deadlines
+        if task.story is not None:
+            task.story.passed.clear()
         ask_for_deadlines(state, task)
 
 
@@ -85,7 +86,7 @@ def asdict_terms(terms: Terms) -> dict[str, Any]:
 
 def ask_for_deadlines(state: PoolState, task: Task) -> None:
     """A timer for each deadline of the task as it stands; which of them act is decided when they pass."""
-    deadlines = None if task.story is None else task.story.deadlines
+    deadlines = task.deadlines
     if deadlines is None:
         return
     for deadline in (deadlines.start, deadlines.end):
@@ -168,8 +169,8 @@ def _lease_started(state: PoolState, event: e.LeaseStarted | e.LeaseResumed, off
         current.started_at = event.occurred_at
         robot = state.robots[event.robot]
         robot.lapses = robot.rejects = 0
-        if task.story is not None and task.story.deadlines is not None and task.story.deadlines.start is not None:
-            task.story.passed.setdefault("start", "met")
+        if (deadlines := task.deadlines) is not None and deadlines.start is not None:
+            task.told().passed.setdefault("start", "met")
     ask_for_deadlines(state, task)
     state.running[task.id] = task
 
@@ -344,7 +345,7 @@ def _redriven(state: PoolState, event: e.TaskRedriven, offset: int) -> None:
     story.redrives += 1
     story.passed.clear()
     _end_exclusions(state, task)
-    task.base_at = task.eligible_at = event.occurred_at
+    task.begin_at(event.occurred_at, event.occurred_at)
     if event.changed is not None:
         _change(state, task, event.changed)
     task.state = event.to
