@@ -27,7 +27,7 @@ Deliver = Callable[[list[dict[str, Any]]], None]
 
 @dataclass(slots=True, frozen=True)
 class _Ends:
-    """The ends of all partitions, and when they were asked for (`time.monotonic`)."""
+    """The ends of all partitions, and when they were asked for (s)."""
 
     asked_at: float
     by_partition: dict[int, int]
@@ -36,12 +36,18 @@ class _Ends:
 class OutcomeFollower:
     """Calls `deliver` on the loop with the decoded outcomes addressed to `to`, in order, and `moved` after each batch.
 
-    `followed_at`: everything that was in `outcomes` at that instant (`time.monotonic`, s) has been delivered; None
+    `followed_at`: everything that was in `outcomes` at that instant (of `clock`, s) has been delivered; None
     before the first time. It is kept fresh by asking for the ends every `ask_every_s`.
     """
 
     def __init__(
-        self, log: LogReader, to: str, ask_every_s: float, deliver: Deliver, moved: Callable[[], None]
+        self,
+        log: LogReader,
+        to: str,
+        ask_every_s: float,
+        deliver: Deliver,
+        moved: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.followed_at: float | None = None
         self.problem: str | None = "has not begun"
@@ -50,6 +56,7 @@ class OutcomeFollower:
         self._ask_every_s = ask_every_s
         self._deliver = deliver
         self._moved = moved
+        self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ends: _Ends | None = None
         self._room = threading.Semaphore(BATCHES_WAITING_MAX)
@@ -86,7 +93,7 @@ class OutcomeFollower:
                 self.problem = str(fault) or type(fault).__name__
 
     def _ask(self) -> _Ends:
-        asked_at = time.monotonic()
+        asked_at = self._clock()
         return _Ends(asked_at, {p: self._log.end(Topic.OUTCOMES, p) for p in range(self._log.partitions)})
 
     # ---- in the thread that follows ----

@@ -66,7 +66,7 @@ class Gateway:
 
     `name` must be new for every life of a process: outcomes addressed to a former life are for nobody.
     `bulk_folder`: where selections of dry runs and bulk works are kept; gateways of one host and log may share it.
-    `submissions_stopped` says why no submissions are taken now (a full disk), or None.
+    `submissions_stopped` says why no submissions are taken now (a full disk), or None. `clock` gives seconds.
     """
 
     def __init__(
@@ -80,24 +80,25 @@ class Gateway:
         after_wait_s: float = 5.0,
         registry: Registry | None = None,
         submissions_stopped: Part = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises CannotServe, TokenFileUnusable."""
         problems = settings_problems(settings, RECORD_BYTES_MAX)
         if problems:
             raise CannotServe(" ".join(problems))
-        self.log, self.settings, self.name = log, settings, name
+        self.log, self.settings, self.name, self.clock = log, settings, name, clock
         self.access = Access(settings)
         self.metrics = GatewayMetrics(registry or Registry())
         self.reads = Reads(tables, log, after_wait_s)
         self.hub = EventHub(log)
         self.polling = Polling(self)
         self.bulk = Bulk(self, BulkFolder(bulk_folder))
-        self.pending = Pending(settings.unanswered_max, settings.answer_timeout_s, time.monotonic)
+        self.pending = Pending(settings.unanswered_max, settings.answer_timeout_s, clock)
         self.payload_max_bytes = settings.payload_max_bytes
         self.submissions_stopped = submissions_stopped
         gather_s = settings.heartbeat_gather_ms / 1000
-        self.follower = OutcomeFollower(log, name, gather_s, self._deliver, self._moved)
-        self.gather = HeartbeatGather(log, name, gather_s, lambda: self.follower.followed_at, self._on_loop)
+        self.follower = OutcomeFollower(log, name, gather_s, self._deliver, self._moved, clock)
+        self.gather = HeartbeatGather(log, name, gather_s, lambda: self.follower.followed_at, self._on_loop, clock)
         self.sessions: set[Session] = set()
         self.submitters: set[SubmitStream] = set()
         self.stopping = False
@@ -156,7 +157,7 @@ class Gateway:
             return "the gateway is stopping"
         followed_at = self.follower.followed_at
         if self.follower.problem is None and followed_at is not None:
-            behind_s = time.monotonic() - followed_at
+            behind_s = self.clock() - followed_at
             return None if behind_s < BEHIND_S else f"the end was reached {behind_s:.0f} s ago, not since"
         return self.follower.problem
 
@@ -211,7 +212,7 @@ class Gateway:
 
     def open_session(self, channel: Channel, pool: str, robot: str, principal: Principal) -> Session:
         """A session that waits for its hello."""
-        session = Session(self, self.gather, channel, pool, robot, principal)
+        session = Session(self, self.gather, channel, pool, robot, principal, self.clock)
         head: dict[str, Any] = {
             "v": 1,
             "what": "report",
@@ -325,7 +326,7 @@ class Gateway:
         self.pending.expire()
         if tokens_too and self.access.tokens is not None:
             self.access.tokens.reload_if_changed()
-        now = time.monotonic()
+        now = self.clock()
         connected: list[Session | SubmitStream] = [*self.sessions, *self.submitters]
         for one in connected:
             overdue = one.overdue(now)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from commands.inputs import Beat, Heartbeats, HeldByRobot, encode_report
 from commands.messages import Heartbeat
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 
 RECORD_BYTES: Final = 300_000
 """A record is sent early when the heartbeats in it were this long; one more (512 KiB at most) still fits."""
+
+
+class Timer(Protocol):
+    """A step that comes later."""
+
+    def cancel(self) -> None:
+        """It does not come."""
+
+
+Later = Callable[[float, Callable[[], None]], Timer]
+
+
+def _on_running_loop(seconds: float, step: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, step)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,16 +63,20 @@ class HeartbeatGather:
         gather_s: float,
         followed_at: Callable[[], float | None],
         on_loop: Callable[..., None],
+        clock: Callable[[], float] = time.monotonic,
+        later: Later = _on_running_loop,
     ) -> None:
-        """`on_loop(step, ...)` does a step on the gateway's loop, from any thread."""
+        """`on_loop(step, ...)` does a step on the gateway's loop, from any thread; `later(s, step)` after a time."""
         self._log = log
         self._on_loop = on_loop
         self._gateway = gateway
         self._gather_s = gather_s
         self._followed_at = followed_at
+        self._clock = clock
+        self._later = later
         self._pools: dict[str, _PoolBeats] = {}
         self._in_log: dict[Session, GatheredBeat] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def add(self, session: "Session", message: Heartbeat, size: int) -> None:
         """A heartbeat of `size` bytes has come."""
@@ -72,7 +90,7 @@ class HeartbeatGather:
         if pool.bytes > RECORD_BYTES:
             self._send(session.pool, self._pools.pop(session.pool))
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._gather_s, self.flush)
+            self._timer = self._later(self._gather_s, self.flush)
 
     def flush(self) -> None:
         """Sends what has been gathered."""
@@ -132,7 +150,7 @@ class HeartbeatGather:
         session, followed_at = beat.session, self._followed_at()
         if session.ended or session.epoch != beat.epoch:
             return
-        if followed_at is None or time.monotonic() - followed_at > session.window_ms / 1000:
+        if followed_at is None or self._clock() - followed_at > session.window_ms / 1000:
             self._in_log[session] = beat
             return
         session.heartbeat_in_log(beat.ids, beat.named)
