@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 
+from commands import inputs as i
 from tests.docs.blocks import PROJECT
 from tests.support.world import World
 
@@ -90,4 +91,27 @@ def test_targets_take_turns() -> None:
         r1.complete(task)
     assert happened(world, "TaskAssigned") == rows("order.md")
     assert [event.task for event in world.named("TaskAssigned")] == ["t11", "t12", "t13"]
+    world.verify()
+
+
+def test_a_rate_lets_tasks_begin() -> None:
+    """limits.md: 2.5 a second, two together; and what `why` says of the third."""
+    world = World(now=NOON)
+    world.do(i.SetLimit, i.LimitBody(scope="kind", name="report", rate_per_s=2.5, burst=2))
+    r1 = world.robot("r1", slots=8)
+    world.keep(r1)
+    until(world, 1)
+    for task in ("t1", "t2", "t3", "t4"):
+        world.submit(task, kind="report")
+    until(world, 1.1)
+    assert "the rate of kind report (2.5 a second) lets the next begin in 300 ms" in world.verb(i.Explain, "t3")["text"]
+    until(world, 2)
+    for task in r1.assigned():
+        r1.accept(task)
+    until(world, 5)
+    for task in ("t5", "t6", "t7"):
+        world.submit(task, kind="report")
+    until(world, 6)
+    assert happened(world, "TaskAssigned") == rows("limits.md")
+    assert r1.assigned() == [f"t{k}" for k in range(1, 8)]
     world.verify()
