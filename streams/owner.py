@@ -35,7 +35,8 @@ from commands.pool import SYSTEM_ACTOR, Cause, Pool, PoolFault, Written, Written
 from commands.vocabulary import is_name
 from streams.body_store import BodyStore
 from streams.outputs import event_output, keep_bodies, outcome_output
-from streams.pool_clock import PoolClock, boot_ms
+from streams.owner_status import OwnerStatus
+from streams.pool_clock import PoolClock
 from streams.port import (
     Fenced,
     Log,
@@ -72,28 +73,14 @@ class OwnerSettings:
     defaults: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class OwnerStatus:
-    """What `/readyz` says of a partition: `phase` is taking_over, deciding, waiting_for_log or stopped (with `why`)."""
-
-    partition: int
-    phase: str = "taking_over"
-    why: str = ""
-    pools: int = 0
-    frozen: tuple[str, ...] = ()
-    events_written: int = 0
-    batches: int = 0
-    quarantined: int = 0
-    clock_offset_ms: int = 0
-    commit_s: float = 0.0
-
-
 class PartitionOwner:
     """Decides for one partition in a thread of its own, until the seat is lost or `stop` is called."""
 
-    def __init__(self, log: Log, seat: Seat, bodies: BodyStore, settings: OwnerSettings) -> None:
+    def __init__(
+        self, log: Log, seat: Seat, bodies: BodyStore, settings: OwnerSettings, clock: PoolClock | None = None
+    ) -> None:
         self._log, self._seat, self._bodies, self._settings = log, seat, bodies, settings
-        self._clock = PoolClock(step_ms=settings.clock_step_ms)
+        self._clock = clock or PoolClock(step_ms=settings.clock_step_ms)
         self._stopping = threading.Event()
         self._pools: dict[str, Pool] = {}
         self._written = Written()
@@ -122,25 +109,39 @@ class PartitionOwner:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
+            pause_s = self.step()
+            if pause_s is None:
+                return
+            if pause_s:
+                self._stopping.wait(pause_s)
+
+    def step(self) -> float | None:
+        """Takes over, or decides one batch. Returns the seconds to wait before the next step, None after the last.
+
+        `start` does this in a thread of its own; a simulation calls it instead.
+        """
+        try:
+            if self.status.phase == "deciding":
+                self._batch()
+            else:
                 self._take_over()
-                while not self._stopping.is_set():
-                    self._batch()
-            except SeatLost:
-                return
-            except Fenced:
-                logger.info("partition %s was fenced and is taken over anew", self._seat.partition)
-            except (LogUnavailable, LogMisconfigured) as fault:
-                # Also a topic that is missing or not allowed: it goes on by itself once somebody mended that.
-                self._phase("waiting_for_log", str(fault))
-                self._stopping.wait(RETRY_S)
-            except (PoolFault, FormatTooNew, LogCorrupt) as fault:
-                self._stopped(str(fault))
-                return
-            except Exception as fault:
-                logger.error("%s", traceback.format_exc())
-                self._stopped(f"a fault of Fleetlog stopped partition {self._seat.partition}: {fault!r}")
-                return
+        except SeatLost:
+            return None
+        except Fenced:
+            logger.info("partition %s was fenced and is taken over anew", self._seat.partition)
+            self._phase("taking_over")
+        except (LogUnavailable, LogMisconfigured) as fault:
+            # Also a topic that is missing or not allowed: it goes on by itself once somebody mended that.
+            self._phase("waiting_for_log", str(fault))
+            return RETRY_S
+        except (PoolFault, FormatTooNew, LogCorrupt) as fault:
+            self._stopped(str(fault))
+            return None
+        except Exception as fault:
+            logger.error("%s", traceback.format_exc())
+            self._stopped(f"a fault of Fleetlog stopped partition {self._seat.partition}: {fault!r}")
+            return None
+        return 0.0
 
     def _phase(self, phase: str, why: str = "") -> None:
         self.status.phase, self.status.why = phase, why
@@ -155,8 +156,7 @@ class PartitionOwner:
         self._lives += 1
         self._clock.forget()
         taken = self._seat.take_over()
-        wall = self._clock.now("", 0)
-        known = load(self._log, self._seat.partition, taken.events_end, wall, self._check_seat)
+        known = load(self._log, self._seat.partition, taken.events_end, self._clock.wall(), self._check_seat)
         self._written = Written()
         self._pools = {}
         for name, state in known.pools.items():
@@ -171,7 +171,7 @@ class PartitionOwner:
         if self._written.events:
             self._commit()
         self._seat.start()
-        self._snapshot_boot = _boot_s()
+        self._snapshot_boot = self._clock.boot_s()
         self._phase("deciding")
 
     def _check_seat(self) -> None:
@@ -199,6 +199,10 @@ class PartitionOwner:
     def _batch(self) -> None:
         fetched = self._seat.fetch(self._settings.batch_max, self._wait_s())
         nows = {name: self._clock.now(name, pool.state.last_at) for name, pool in self._pools.items()}
+        self._look_at_clock()
+        inputs = len(fetched.reports) + len(fetched.commands)
+        if inputs:
+            self.status.batch_inputs.note(inputs)
         touched = dict.fromkeys(record.key for record in (*fetched.reports, *fetched.commands))
         for record in fetched.reports:
             self._take(record, decode_report, nows)
@@ -253,6 +257,7 @@ class PartitionOwner:
             break
         if not pool.state.exists:
             del self._pools[asked.pool], nows[asked.pool]
+            self._clock.forget(asked.pool)
         if asked.pool == _reserved(self._seat.partition):
             if isinstance(asked, AcceptClock):
                 self._accept_clock(asked, nows)
@@ -375,44 +380,49 @@ class PartitionOwner:
         keep_bodies(self._bodies, written)
         outputs = [event_output(row) for row in written.events]
         outputs += [outcome_output(row, self._bodies) for row in written.outcomes]
-        began = _boot_s()
+        began = self._clock.boot_s()
         offsets = self._seat.commit(outputs, self._reports_next, self._commands_next)
-        took_s = _boot_s() - began
+        took_s = self._clock.boot_s() - began
         for row, offset in zip(written.events, offsets, strict=True):
             if isinstance(row.event, e.TaskSubmitted | e.CheckpointSaved):
                 locate(self._pools[row.event.pool].state, row.event, offset)
         if offsets:
             self._events_next = offsets[-1] + 1
-        self._count(len(offsets), took_s)
+        self._count(took_s)
         written.events.clear()
         written.outcomes.clear()
         for name, pool in self._pools.items():
             if took_s * 1_000 > pool.state.settings.window_ms:
                 self._note_ownership(name, "outage")
 
-    def _count(self, events: int, took_s: float) -> None:
-        status = self.status
+    def _count(self, took_s: float) -> None:
+        status, events = self.status, self._written.events
         status.batches += 1
-        status.events_written += events
-        status.commit_s = took_s
-        status.clock_offset_ms = self._clock.offset_ms
+        status.events_written += len(events)
+        status.events.update(row.event.name for row in events)
+        status.commit_seconds.note(took_s)
+        status.reports_next, status.commands_next = self._reports_next, self._commands_next
         status.pools = len(self._pools)
         status.frozen = tuple(name for name, pool in self._pools.items() if pool.state.frozen)
-        self._since_snapshot += events
+        self._since_snapshot += len(events)
+
+    def _look_at_clock(self) -> None:
+        self.status.clock_offset_ms = self._clock.offset_ms
+        self.status.clock_distrusted = self._clock.distrusted() is not None
 
     def _snapshot_if_due(self) -> None:
         due = self._since_snapshot >= self._settings.snapshot_events
-        due |= self._since_snapshot > 0 and _boot_s() - self._snapshot_boot >= self._settings.snapshot_s
+        due |= self._since_snapshot > 0 and self._clock.boot_s() - self._snapshot_boot >= self._settings.snapshot_s
         if not due:
             return
         states = {name: pool.state for name, pool in self._pools.items() if pool.state.exists}
         incarnation = f"{self._settings.name}.{self._lives}"
-        snapshot = take_snapshot(states, self._events_next, incarnation, self._clock.now("", 0))
+        snapshot = take_snapshot(states, self._events_next, incarnation, self._clock.wall())
         try:
             self._log.keep_snapshot(self._seat.partition, snapshot)
         except LogFault as fault:
             logger.warning("no snapshot of partition %s was kept: %s", self._seat.partition, fault)
-        self._since_snapshot, self._snapshot_boot = 0, _boot_s()
+        self._since_snapshot, self._snapshot_boot = 0, self._clock.boot_s()
 
 
 def _is_due(pool: Pool, now: int) -> bool:
@@ -427,9 +437,6 @@ def _next(records: Sequence[Record], before: int) -> int:
 def _reserved(partition: int) -> str:
     return f"_log-{partition}"
 
-
-def _boot_s() -> float:
-    return boot_ms() / 1_000
 
 
 def _first_line(fault: ValidationError) -> str:

@@ -5,7 +5,8 @@ import threading
 from pathlib import Path
 
 from streams.body_store import BodyStore
-from streams.owner import OwnerSettings, OwnerStatus, PartitionOwner
+from streams.owner import OwnerSettings, PartitionOwner
+from streams.owner_status import OwnerStatus
 from streams.port import Log, Ownership, Seat
 
 logger = logging.getLogger("fleetlog.processor")
