@@ -1,17 +1,13 @@
-"""From the words of `fleetlog submit` to tasks: payloads, deadlines, retry, and files of many lines."""
+"""From the words of `fleetlog submit` to tasks: payloads, labels, deadlines, retry."""
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from fleetlog.choosing import body
-from fleetlog.problems import Problem, wrong_usage
+from fleetlog.problems import wrong_usage
 from fleetlog.when import instant
-
-LINES_AT_ONCE: Final = 500
-BYTES_AT_ONCE: Final = 2 * 1024 * 1024
 
 
 def payload_of(text: str | None) -> Any:
@@ -76,51 +72,6 @@ def deadlines_of(
     if run_within is not None:
         found["run"] = {"s": run_within, "then": then}
     return found or None
-
-
-def lines_of(path: str, kind: str | None, shared: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and task of every line: with a kind each line is a payload, without one a whole task. Raises Problem."""
-    source = sys.stdin if path == "-" else _open(Path(path))
-    with source:
-        try:
-            for number, line in enumerate(source, 1):
-                if line.strip():
-                    yield number, _task_of(line.strip(), f"line {number} of {path}", kind, shared)
-        except UnicodeDecodeError:
-            raise wrong_usage(f"{path} is not UTF-8 text: correct it.") from None
-
-
-def _open(path: Path) -> Any:
-    try:
-        return path.open()
-    except OSError as error:
-        raise wrong_usage(f"{path} cannot be read ({(error.strerror or '').lower()}): check the path.") from None
-
-
-def _task_of(line: str, where: str, kind: str | None, shared: dict[str, Any]) -> dict[str, Any]:
-    value = json_or_text(line, where)
-    if kind is not None:
-        return shared | {"kind": kind, "payload": value}
-    if not isinstance(value, dict) or "kind" not in value:
-        raise Problem(
-            f"{where} is not a task: write an object with a kind, or name the kind and let each line be a payload.", 2
-        )
-    return shared | value
-
-
-def in_batches(lines: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    """Lines in groups that fit into one request."""
-    group: list[tuple[int, dict[str, Any]]] = []
-    size = 0
-    for number, task in lines:
-        length = len(json.dumps(task, ensure_ascii=False).encode())
-        if group and (len(group) >= LINES_AT_ONCE or size + length > BYTES_AT_ONCE):
-            yield group
-            group, size = [], 0
-        group.append((number, task))
-        size += length
-    if group:
-        yield group
 
 
 def task_fields(**given: Any) -> dict[str, Any]:

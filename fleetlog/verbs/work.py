@@ -14,16 +14,9 @@ from fleetlog.bulk import Bulk, DryRun, Stop, Token, Where, Yes, act
 from fleetlog.choosing import Reason, Tasks, body
 from fleetlog.output import Item, duration
 from fleetlog.problems import Problem, no_answer, wrong_usage
-from fleetlog.submitting import (
-    deadlines_of,
-    in_batches,
-    labels_of,
-    lines_of,
-    payload_of,
-    task_fields,
-)
+from fleetlog.submitting import deadlines_of, labels_of, payload_of, task_fields
 from fleetlog.verb import POOL_AND_GATEWAY, WORK, Call, verb
-from fleetlog.when import instant
+from fleetlog.when import instant, span_s
 
 ENDED: Final = frozenset({"COMPLETED", "CANCELLED", "DEAD", "DISCARDED"})
 EXPLAIN_AFTER_S: Final = 2.0
@@ -52,6 +45,13 @@ class Pass(StrEnum):
 
     higher = "higher"
     all = "all"
+
+
+class BadLines(StrEnum):
+    """What a line does that is no task or is refused."""
+
+    stop = "stop"
+    skip = "skip"
 
 
 class Late(StrEnum):
@@ -94,8 +94,16 @@ def submit(
     ] = None,
     lines: Annotated[
         str | None,
-        typer.Option("--lines", metavar="FILE|-", help="A task for each line: with KIND a payload, else a whole task."),
+        typer.Option(
+            "--lines", "--file", metavar="FILE|-", help="A task for each line: with KIND a payload, else a whole task."
+        ),
     ] = None,
+    bad_lines: Annotated[
+        BadLines, typer.Option("--bad-lines", help="With --lines: what a line does that is no task or is refused.")
+    ] = BadLines.stop,
+    again: Annotated[
+        bool, typer.Option("--again", help="With --lines: submit the same file anew, as other tasks.")
+    ] = False,
     task_id: Annotated[
         str | None, typer.Option("--id", metavar="TASK", help="Default: made from the command id.")
     ] = None,
@@ -103,6 +111,9 @@ def submit(
     priority: Priority = None,
     target: Annotated[
         str | None, typer.Option("--target", metavar="NAME", help="What it is done to: one task of it at a time.")
+    ] = None,
+    limit_key: Annotated[
+        str | None, typer.Option("--limit-key", metavar="NAME", help="What it shares a limit with: `limit set key`.")
     ] = None,
     require: Require = None,
     prefer: Prefer = None,
@@ -131,11 +142,13 @@ def submit(
 ) -> None:
     """Submit a task, or one for each line of a file.
 
-    It is in the log when this returns. A payload that is JSON is taken as JSON, any other text as a string.
+    It is in the log when this returns. A payload that is JSON is taken as JSON, any other text as a string. A file is
+    checked as a whole before anything is sent; the same command again, after any crash, submits nothing twice.
     """
     shared = task_fields(
         priority=priority,
         target=target,
+        limit_key=limit_key,
         requirement=require,
         prefer=prefer,
         slot_cost=slot_cost,
@@ -157,8 +170,15 @@ def submit(
     if lines is not None:
         if payload is not None or task_id is not None:
             raise wrong_usage("--lines has payloads and ids of its own: leave out --payload and --id.")
-        _submit_lines(call, lines, kind, shared, command, wait)
+        if again and command_id:
+            raise wrong_usage("--again makes a new id for all lines: leave out --command-id.")
+        _refuse_spans(not_before, start_by, end_by)
+        _submit_lines(
+            call, lines, kind, shared, wait, bad_lines is BadLines.skip, str(command) if command_id else None, again
+        )
         return
+    if again or bad_lines is not BadLines.stop:
+        raise wrong_usage("--again and --bad-lines belong to --lines.")
     if kind is None:
         raise wrong_usage("what is to be done? Name the kind: fleetlog submit checksum --payload hello.")
     task = shared | body(id=task_id) | {"kind": kind, "payload": payload_of(payload)}
@@ -203,56 +223,31 @@ def _lacking(answer: Item) -> str:
     return f"No registered robot{does}{has or ('' if does else ' is free for this')} yet; the task waits for one."
 
 
+def _refuse_spans(*given: str | None) -> None:
+    """A span from now on would make other tasks of the same lines when the command is repeated. Raises Problem."""
+    for text in given:
+        if text is not None and span_s(text) is not None:
+            raise wrong_usage(
+                f"with --lines write an instant like 2026-11-30T09:15:00Z, not {text!r}: repeated, the command must "
+                "mean the same tasks."
+            )
+
+
 def _submit_lines(
-    call: Call, path: str, kind: str | None, shared: dict[str, Any], command: uuid.UUID, wait: bool
+    call: Call,
+    path: str,
+    kind: str | None,
+    shared: dict[str, Any],
+    wait: bool,
+    skip: bool,
+    batch: str | None,
+    again: bool,
 ) -> None:
-    counts = {"submitted": 0, "known": 0, "refused": 0}
-    ids: list[str] = []
-    total = _count_lines(path)
-    last: Item = {}
-    with call.out.progress("submit", total) as advance:
-        for number, group in enumerate(in_batches(lines_of(path, kind, shared))):
-            # Each request has an id that follows from the command's: the whole file can be sent again.
-            one = str(uuid.uuid5(command, str(number)))
-            answer = call.gateway.post(_tasks_path(call), {"tasks": [task for _, task in group]}, command_id=one)
-            for (line, _), entry in zip(group, answer["tasks"], strict=True):
-                _count_entry(call, line, entry, counts, ids)
-            advance(len(group))
-            last = {"pool": call.pool, "position": answer.get("position")}
-    call.gateway.settle(last)
-    if not call.out.as_json:
-        said = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to submit"
-        call.out.note(f"{said}.")
-    if counts["refused"]:
-        raise Problem(f"{counts['refused']} lines were refused; the reasons stand above.")
+    from fleetlog.submitting_lines import Wanted, submit_lines
+
+    sent = submit_lines(call, path, kind, shared, Wanted(skip, batch, again))
     if wait:
-        _wait_for_all(call, ids)
-
-
-def _count_lines(path: str) -> int:
-    if path == "-":
-        return 0
-    try:
-        with open(path, "rb") as file:
-            return sum(1 for line in file if line.strip())
-    except OSError:
-        return 0
-
-
-def _count_entry(call: Call, line: int, entry: Item, counts: dict[str, int], ids: list[str]) -> None:
-    if "task" not in entry:
-        counts["refused"] += 1
-        problem = entry.get("problem") or {}
-        call.out.note(f"line {line}: {problem.get('detail', 'refused')} [{problem.get('reason', 'internal')}]")
-        if call.out.as_json:
-            call.out.json(entry)
-        return
-    counts["submitted" if entry["status"] == 201 else "known"] += 1
-    ids.append(entry["task"]["id"])
-    if call.out.as_json:
-        call.out.json(entry["task"])
-    elif not call.out.quiet:
-        call.out.text(entry["task"]["id"])
+        _wait_for_all(call, sent.ids)
 
 
 # ---- waiting ----

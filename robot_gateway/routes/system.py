@@ -49,6 +49,7 @@ async def version(caller: Calling) -> Response:
             "log_id": log.log_id,
             "format": log.format,
             "partitions": log.partitions,
+            "payload_max_bytes": caller.gateway.settings.payload_max_bytes,
         }
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -118,20 +118,33 @@ class AsyncClient:
         return AsyncTaskHandle(self, pool, task.id, task, None)
 
     async def submit_many(
-        self, submissions: Iterable[Submission], *, pool: str | None = None, all_or_none: bool = False
+        self,
+        submissions: Iterable[Submission],
+        *,
+        pool: str | None = None,
+        all_or_none: bool = False,
+        command_id: str | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> list[AsyncTaskHandle]:
         """Submit many tasks, 1,000 a request; one handle each, in order.
 
-        A refused one has its `error`; with `all_or_none` (for each 1,000) the error is raised instead.
+        A refused one has its `error`; with `all_or_none` (for each 1,000) the error is raised instead. `progress` is
+        told after each request how many were answered. The same submissions under the same `command_id` (a UUID) are
+        the same tasks, so a program that crashed says all of it again.
         """
         pool = pool or self.pool
         handles: list[AsyncTaskHandle] = []
-        for group in calls.in_requests(submissions):
-            handles += [_handle(self, pool, s) for s in await self._submit_group(pool, group, all_or_none)]
+        for number, group in enumerate(calls.in_requests(submissions)):
+            command = calls.numbered(command_id, number)
+            handles += [_handle(self, pool, s) for s in await self._submit_group(pool, group, all_or_none, command)]
+            if progress is not None:
+                progress(len(handles))
         return handles
 
-    async def _submit_group(self, pool: str, group: Sequence[Mapping[str, Any]], all_or_none: bool) -> list[Submitted]:
-        call = calls.submit_many(pool, group, None, all_or_none=all_or_none)
+    async def _submit_group(
+        self, pool: str, group: Sequence[Mapping[str, Any]], all_or_none: bool, command_id: str | None = None
+    ) -> list[Submitted]:
+        call = calls.submit_many(pool, group, command_id, all_or_none=all_or_none)
         retries = Retries(self._retry_for_s)
         while True:
             answers = await self._ask(call)

@@ -168,6 +168,11 @@ def new_command_id() -> str:
     return str(uuid.uuid4())
 
 
+def numbered(command_id: str | None, number: int) -> str | None:
+    """The command id of one of many requests that belong together; None where no id was given."""
+    return None if command_id is None else str(uuid.uuid5(uuid.UUID(command_id), str(number)))
+
+
 def submit(pool: str, submission: Mapping[str, Any], command_id: str | None) -> Call[Task]:
     """Submit one task."""
     body = encode_json(task_body(submission))

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from fleetlog import bulk
 from fleetlog.cli import run
 from tests.fleetlog.conftest import CommandLine
 from tests.support.fleet import Fleet
@@ -71,7 +70,7 @@ def test_ctrl_c_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(bulk.time, "sleep", interrupted)
+        patched.setattr("fleetlog.bulk.time.sleep", interrupted)
         code = run(["cancel", "--token", token, "--reason", "it's late"])
     said = capsys.readouterr().err
 

@@ -56,7 +56,7 @@ def sentence_of(err: str) -> str:
         (["submit", "k", "--lost-wait", "3"], "--lost-wait belongs to --on-lost wait."),
         (["submit", "--lines", "x", "--payload", "y"], "--lines has payloads and ids of its own"),
         (["cancel"], "which tasks? Give ids, - to read them, or --where"),
-        (["cancel", "t1", "--where", "kind=x"], "give ids or --where, not both."),
+        (["cancel", "t1", "--where", "kind=x"], "give ids, --where or --token, not several of them."),
         (["change", "t1"], "what is to change?"),
         (["pause", "--target", "a", "--kind", "b"], "name one: tasks, --target or --kind"),
         (["pool", "set", "default"], "what is to be set?"),

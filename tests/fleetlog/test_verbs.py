@@ -108,25 +108,6 @@ def test_the_same_task_again_is_known_and_another_is_refused(cli: CommandLine) -
     assert (other.code, "[id_conflict]" in other.err) == (1, True)
 
 
-@pytest.mark.usefixtures("pool")
-def test_a_file_of_lines_is_submitted(cli: CommandLine) -> None:
-    """Payloads with a kind, whole tasks without; refused lines are named by number, the others are in."""
-    Path("words.txt").write_text("hello\n\n7\n")
-    Path("tasks.jsonl").write_text(
-        '{"kind": "a", "id": "x1"}\n{"kind": "a", "id": "x1", "priority": 3}\n{"kind": "b"}\n'
-    )
-    words = cli("submit", "k", "--lines", "words.txt", "--priority", "5", "--json")
-    tasks = cli("submit", "--lines", "tasks.jsonl")
-
-    assert [task["state"] for task in objects(words)] == ["WAITING", "WAITING"]
-    assert tasks.code == 1
-    assert len(tasks.lines) == 2
-    assert "line 2: task x1 exists with other content [id_conflict]" in tasks.err
-    assert "2 submitted, 1 refused." in tasks.err
-    assert len(cli("tasks", "--where", "priority>=5", "--json").lines) == 2
-    assert "line 1 of words.txt is not a task" in cli("submit", "--lines", "words.txt").err
-
-
 def test_waiting_says_why_and_gives_the_result(cli: CommandLine, world: World, fleet: Fleet) -> None:
     """`--wait` says what holds the task, then how it ended, and prints the result on standard output alone."""
     world.hold("order-17")

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from commands.reasons import Refusal
 from robot_gateway import bulk, bulk_folder
 from robot_gateway.bulk_folder import BulkFolder
 from robot_gateway.gateway import Gateway
@@ -352,7 +353,7 @@ def test_what_may_succeed_later_is_sent_again(tmp_path: Path, monkeypatch: pytes
             asked.append([command.id for command in commands])
             answers = await original(commands)
             if len(asked) == 1:
-                answers[1].accepted, answers[1].refusal = None, bulk.Refusal("log_unavailable", "the log is away")
+                answers[1].accepted, answers[1].refusal = None, Refusal("log_unavailable", "the log is away")
             return answers
 
         monkeypatch.setattr(site.gateway, "ask_all", refusing_first)

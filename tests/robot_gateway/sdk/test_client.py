@@ -205,6 +205,20 @@ def test_many(client: Any, robot: Robot) -> None:
     assert [handles[n].result(CEILING_S) for n in (0, 999, 1000, 1099)] == [0, 999, 1000, 1099]
 
 
+def test_many_again_under_the_same_command_id(client: Any) -> None:
+    """A program that crashed in the middle says all of it again: the same tasks; progress is told by the request."""
+    command, told = str(uuid.uuid4()), list[int]()
+    submissions = [{"kind": "nobody", "payload": n} for n in range(1100)]
+    first = client.submit_many(submissions[:1000], command_id=command)
+    whole = client.submit_many(submissions, command_id=command, progress=told.append)
+    other = client.submit_many(submissions[:2], command_id=str(uuid.uuid4()))
+
+    assert told == [1000, 1100]
+    assert [handle.id for handle in whole[:1000]] == [handle.id for handle in first]
+    assert len({handle.id for handle in [*whole, *other]}) == 1102
+    assert len(list(client.tasks(f"kind=nobody pool={client.pool}"))) == 1102
+
+
 def test_all_or_none(client: Any) -> None:
     """One conflict, and none of them is there."""
     client.submit("echo", "other content", id="taken")
