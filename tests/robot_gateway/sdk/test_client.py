@@ -216,6 +216,7 @@ def test_many_again_under_the_same_command_id(client: Any) -> None:
     assert told == [1000, 1100]
     assert [handle.id for handle in whole[:1000]] == [handle.id for handle in first]
     assert len({handle.id for handle in [*whole, *other]}) == 1102
+    client.task(other[-1].id)
     assert len(list(client.tasks(f"kind=nobody pool={client.pool}"))) == 1102
 
 
