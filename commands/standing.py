@@ -11,11 +11,11 @@ COUNT_MAX: Final = 10_000
 ROBOTS_COMPARED_MAX: Final = 256
 
 
-def tasks_before(queue: Queue, task: Task) -> int | None:
+def tasks_before(queue: Queue, task: Task, now: int) -> int | None:
     """How many tasks stand before it, of those that its robots could take; None where it stands in no lane.
 
     These are the first tasks of other targets (a task without target is a target of its own) with a smaller key, and
-    the tasks of its own target before it. At most COUNT_MAX.
+    the tasks of its own target before it; those that are at a limit stand aside. At most COUNT_MAX.
     """
     key = queue.place_of(task)
     if key is None:
@@ -26,7 +26,7 @@ def tasks_before(queue: Queue, task: Task) -> int | None:
         for heap in task.target.heaps.values():
             count += _smaller(heap, own, COUNT_MAX - count)
     for lane in queue.lanes.values():
-        if _competes(lane, need):
+        if queue.below_limits(lane, now) and _competes(lane, need):
             count += _smaller(lane.heap, key, COUNT_MAX - count)
     return count
 

@@ -36,6 +36,7 @@ def why_waiting(state: PoolState, task: Task, now: int) -> Reasons:
         *_not_yet(task, now),
         *_target_held(state, task),
         *_limits_reached(state, task, now),
+        *_behind_limited(state, task, now),
         *_nobody_able(state, task),
     ]
     return reasons or [_in_line(state, task, now)]
@@ -122,6 +123,18 @@ def _limits_reached(state: PoolState, task: Task, now: int) -> Reasons:
     return reasons
 
 
+def _behind_limited(state: PoolState, task: Task, now: int) -> Reasons:
+    """A target waits with its first task, whose kind or limit key is at a limit."""
+    target = task.target
+    if target is None or target.lane is None or state.queue.below_limits(target.lane, now):
+        return []
+    first = state.queue.first_of(target)
+    if first is task:
+        return []
+    text = f"task {first.id} comes before it on target {target.name} and is at its limit"
+    return [reason("target_limited", text, target=target.name, by=first.id)]
+
+
 # ---- robots ----
 
 
@@ -163,7 +176,7 @@ def _lacks(need: Need, robot: Robot) -> list[str]:
 def _in_line(state: PoolState, task: Task, now: int) -> dict[str, Any]:
     """Nothing holds it but others: how many stand before it, and why none of the able robots takes it now."""
     need, words = state.queue.need_of(task.terms), dict[str, list[str]]()
-    ahead = tasks_before(state.queue, task)
+    ahead = tasks_before(state.queue, task, now)
     place = {0: "", 1: ", 1 task stands before it"}.get(ahead or 0, f", {ahead} tasks stand before it")
     if ahead == COUNT_MAX:
         place = f", {COUNT_MAX} tasks or more stand before it"

@@ -65,6 +65,19 @@ CASES: dict[str, tuple[str, list[str], str]] = {
         ["limit_reached"],
         "the limit of kind weld is reached: 1 of 1 run",
     ),
+    "behind one that is at its limit": (
+        """
+        t+0 pause target dock
+        t+0 limit kind cut running=1
+        t+0 submit c1 kind=cut
+        t+0 robot r1 caps=gpu slots=9
+        t+0 submit c2 kind=cut target=dock priority=5
+        t+0 submit t2 target=dock
+        t+0 resume target dock
+        """,
+        ["target_limited"],
+        "task c2 comes before it on target dock and is at its limit",
+    ),
     "as many as may begin": (
         "t+0 limit kind weld rate=0.1\nt+0 robot r1 caps=gpu\nt+1 submit t2 requirement=gpu\nt+1 robot r2 caps=gpu",
         ["rate_reached"],

@@ -168,6 +168,25 @@ def test_a_target_waits_with_its_first_task() -> None:
     """)
 
 
+def test_what_is_limited_stands_before_nobody() -> None:
+    """`why` counts only tasks that could be given out before this one."""
+    world = World()
+    world.dispatching = False
+    for k in range(5):
+        world.submit(f"w{k}")
+    world.submit("c1", kind="cut")
+    world.submit("c2", kind="cut")
+    robot = world.robot("r1")
+    [in_queue] = world.verb(i.Explain, "c2")["holds"]
+    assert in_queue["ahead"] == 6
+    world.dispatching = True
+    world.tick()
+    robot.accept("w0")
+    limit(world, "kind", "weld", running=1)
+    [busy] = world.verb(i.Explain, "c2")["holds"]
+    assert (busy["reason"], busy["ahead"]) == ("no_robot_free", 1)
+
+
 # ---- how many begin in a time ----
 
 
