@@ -32,6 +32,14 @@ def said(body: Any) -> str:
     return "" if body is None else str(body)
 
 
+def limit_words(limit: Mapping[str, Any]) -> str:
+    """What a limit lets be: `4 at once; 2.5 a second, 10 together`."""
+    parts = [f"{limit['running']} at once"] if "running" in limit else []
+    if "rate_per_s" in limit:
+        parts.append(f"{limit['rate_per_s']:g} a second, {limit.get('burst', 1)} together")
+    return "; ".join(parts)
+
+
 def _because(event: Event) -> str:
     reason = event.get("reason")
     return f": {reason}" if reason else ""
@@ -149,7 +157,7 @@ _TELLERS: Final[dict[str, Callable[[Event], str]]] = {
     "FormatRaised": lambda e: f"format raised from {e.get('from_format')} to {e.get('to_format')}",
     "DispatchPaused": lambda e: f"{_scope(e)} paused by {e.get('actor')}{_because(e)}",
     "DispatchResumed": lambda e: f"{_scope(e)} resumed{_because(e)}",
-    "LimitSet": lambda e: f"limit of {e.get('scope')} {e.get('name')} set by {e.get('actor')}",
+    "LimitSet": lambda e: f"limit of {e.get('scope')} {e.get('name')} set by {e.get('actor')}: {limit_words(e)}",
     "LimitRemoved": lambda e: f"limit of {e.get('scope')} {e.get('name')} removed",
     "ScheduleSet": lambda e: f"schedule {e.get('schedule')} set by {e.get('actor')}",
     "SchedulePaused": lambda e: f"schedule {e.get('schedule')} paused{_because(e)}",

@@ -10,6 +10,7 @@ from fleetlog.asking import part
 from fleetlog.choosing import body
 from fleetlog.listing import Columns, Watch
 from fleetlog.problems import wrong_usage
+from fleetlog.telling import limit_words
 from fleetlog.verb import POOL_AND_GATEWAY, SET_UP, Call, verb
 
 LIMIT_COLUMNS: Final = ("scope", "name", "held", "running", "rate_per_s", "burst", "set_at", "actor")
@@ -56,10 +57,7 @@ def limit_set(
         raise wrong_usage("what is the limit? Give --running, --rate or both.")
     answer = call.gateway.put(_path(call, scope, name), body(running=running, rate_per_s=rate, burst=burst))
     call.gateway.settle(answer)
-    parts = [f"{running} at once"] if running is not None else []
-    if rate is not None:
-        parts.append(f"{rate:g} a second, {answer['burst']} together")
-    call.out.say(answer, f"{scope.value} {name} limited: {'; '.join(parts)}")
+    call.out.say(answer, f"{scope.value} {name} limited: {limit_words(answer)}")
 
 
 @verb(

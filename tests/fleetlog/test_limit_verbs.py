@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fleetlog.output import shown, title
+from fleetlog.telling import tell
 from tests.fleetlog.conftest import CommandLine, Done
 from tests.fleetlog.world import World
 from tests.support.fleet import Fleet, until
@@ -81,3 +82,11 @@ def test_a_rate_is_no_duration() -> None:
     """Its name ends as those of seconds do."""
     assert (title("rate_per_s"), shown("rate_per_s", 2.5)) == ("rate per s", "2.5")
     assert (title("lease_s"), shown("lease_s", 2.5)) == ("lease", "2.5 s")
+
+
+def test_events_say_what_the_limit_is() -> None:
+    """In the words of `limit set`."""
+    limit: dict[str, Any] = {"type": "LimitSet.v1", "scope": "kind", "name": "report", "actor": "ann"}
+    assert tell(limit | {"running": 4}) == "limit of kind report set by ann: 4 at once"
+    rate = {"rate_per_s": 2.5, "burst": 10, "running": 4}
+    assert tell(limit | rate) == "limit of kind report set by ann: 4 at once; 2.5 a second, 10 together"
