@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
 from fleetlog.output import Output
-from fleetlog.problems import NO_ANSWER, REFUSED, Problem, wrong_usage
-from robot_gateway.conformance.checking import NotReady
+from fleetlog.problems import NO_ANSWER, REFUSED, WRONG_USAGE, Problem, wrong_usage
+from robot_gateway.conformance.checking import CannotStart, NotReady, Unreachable
 from robot_gateway.conformance.gateway_rows import rows_over
 from robot_gateway.conformance.playing import Result, play_gateway, play_robot
 from robot_gateway.conformance.robot_rows import ROBOT_ROWS
@@ -53,10 +53,12 @@ def conform_gateway(
     if list_rows:
         _list(out, rows)
         return
+    if not gateway.url.startswith(("http://", "https://")):
+        raise wrong_usage(f"{gateway.url!r} is no address of a gateway: write http://HOST:PORT.")
     try:
         gateway.prepare()
     except NotReady as problem:
-        raise Problem(str(problem), NO_ANSWER) from None
+        raise _problem(problem) from None
     _say(out, len(rows), play_gateway(gateway, rows, at_once))
 
 
@@ -93,12 +95,18 @@ def _say(out: Output, total: int, results: Iterator[Result]) -> None:
                 _line(out, result)
                 advance(1)
         except NotReady as problem:
-            raise Problem(str(problem), REFUSED) from None
+            raise _problem(problem) from None
     if out.as_json:
         out.json({"rows": total, "passed": total - failed, "failed": failed, "seconds": round(seconds, 1)})
     if failed:
         raise Problem(f"{failed} of {total} rows failed; what was expected and what came stands above.")
     out.note(f"all {total} rows passed.")
+
+
+def _problem(problem: NotReady) -> Problem:
+    """Why nothing was played, with its exit code."""
+    codes = {CannotStart: WRONG_USAGE, Unreachable: NO_ANSWER}
+    return Problem(str(problem), codes.get(type(problem), REFUSED))
 
 
 def _line(out: Output, result: Result) -> None:

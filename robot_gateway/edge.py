@@ -11,6 +11,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -65,6 +66,8 @@ class Edge:
                 await response(scope, receive, send_with_id)
             else:
                 await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            pass  # whoever asked has gone, in the middle of its body: there is nobody to answer, and nothing is wrong
         except Exception:
             logger.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             if status:

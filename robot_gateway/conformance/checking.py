@@ -23,6 +23,14 @@ class NotReady(Exception):
     """Nothing can be played; the message is one sentence that says what to do."""
 
 
+class CannotStart(NotReady):
+    """The command that is to start the robot is wrong."""
+
+
+class Unreachable(NotReady):
+    """No gateway answers."""
+
+
 class Message(dict[str, Any]):
     """A JSON object that was received; asking for a field that it lacks raises Broken."""
 

@@ -109,11 +109,11 @@ def _meet(start: Callable[[str], Program], patience_s: float) -> None:
         with act:
             act.start()
             act.gateway.session()
-    except Broken as broken:
+    except Broken:
         if act.gateway.violations:
             raise NotReady(f"the robot's first message is no hello: {act.gateway.violations[0]}.") from None
         fate = next(iter(act.remarks), None)
-        came = fate or f"no robot said hello in {patience_s:g} s ({broken.came})"
+        came = fate or f"no robot said hello in {patience_s:g} s"
         raise NotReady(f"{came}; {TELL}.") from None
 
 

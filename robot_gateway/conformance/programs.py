@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from robot_gateway.conformance.act import POOL, ROBOT
-from robot_gateway.conformance.checking import Broken, NotReady
+from robot_gateway.conformance.checking import Broken, CannotStart
 
 LINE_MAX: Final = 300
 TAIL_BYTES: Final = 4096
@@ -99,7 +99,7 @@ def environment(gateway: str) -> dict[str, str]:
 
 
 def starts(command: Sequence[str], patience_s: float) -> Callable[[str], Program]:
-    """A way to start this command for a gateway's address. What it gives raises NotReady where that cannot be done."""
+    """A way to start this command for a gateway's address; it raises CannotStart where that cannot be done."""
 
     def start(gateway: str) -> Program:
         words = filled_in(command, gateway)
@@ -107,6 +107,6 @@ def starts(command: Sequence[str], patience_s: float) -> Callable[[str], Program
             return Program(words, environment(gateway), patience_s=patience_s)
         except OSError as error:
             why = (error.strerror or str(error)).lower()
-            raise NotReady(f"{words[0]} cannot be started ({why}): correct the command after `--`.") from None
+            raise CannotStart(f"{words[0]} cannot be started ({why}): correct the command after `--`.") from None
 
     return start

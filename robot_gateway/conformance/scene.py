@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import httpx
 
 from commands.reasons import REASONS
-from robot_gateway.conformance.checking import Message, NotReady, brief, must, until
+from robot_gateway.conformance.checking import Message, NotReady, Unreachable, brief, must, until
 from robot_gateway.conformance.raw_robot import PollingRobot, RawRobot, WebSocketRobot
 from robot_gateway.sdk import Client, FleetlogError
 from robot_gateway.sdk.client import TaskHandle
@@ -28,6 +28,7 @@ SHORT_WINDOW_S: Final = 1
 LEASE_MS: Final = 180_000
 TASK: Final[dict[str, Any]] = {"lease_s": 180, "accept_s": 180, "on_lost": "never"}
 """How the tasks of the plays are submitted."""
+OVER: Final = "the play is over"
 
 
 class GatewayUnderTest:
@@ -61,8 +62,9 @@ class GatewayUnderTest:
             self._prepare(self.pool, WINDOW_S, LEASE_MS // 1000)
             self._prepare(self.short_pool, SHORT_WINDOW_S, 60)
         except httpx.TransportError as failed:
-            raise NotReady(
-                f"no gateway answers at {self.url} ({failed}): start one with `fleetlog up`, or correct the address."
+            raise Unreachable(
+                f"no gateway answers at {self.url} ({_short(failed)}): "
+                "start one with `fleetlog up`, or correct the address."
             ) from None
         return self
 
@@ -75,7 +77,9 @@ class GatewayUnderTest:
         if made.status_code != 200:
             told = _problem(made)
             if told["reason"] is None:
-                raise NotReady(f"what answers at {self.url} is no Fleetlog gateway: {told['detail']}.")
+                raise Unreachable(
+                    f"what answers at {self.url} is no Fleetlog gateway ({told['detail']}): correct the address."
+                )
             raise NotReady(
                 f"the pool {pool} cannot be made ({told['detail']} [{told['reason']}]): let an operator run {how}, "
                 "and name an operator's token with --token-file."
@@ -198,13 +202,17 @@ class Scene:
                 self._drop(task)
 
     def _drop(self, task: str) -> None:
+        """Whatever state it is in: nothing of it waits, runs, holds a slot, or lies among the dead letters."""
         with suppress(FleetlogError):
-            if self.client.cancel(task, reason="the play is over").state == "RUNNING":
-                self.client.release(task, reason="the play is over", force=True)
+            self.client.cancel(task, reason=OVER)
+        with suppress(FleetlogError):
+            self.client.release(task, reason=OVER, force=True)
+        with suppress(FleetlogError):
+            self.client.discard(task, reason=OVER)
 
     def _retire(self, path: str) -> None:
         with suppress(httpx.TransportError):
-            self.gateway.http.post(f"{path}/retire", json={"reason": "the play is over"})
+            self.gateway.http.post(f"{path}/retire", json={"reason": OVER})
 
 
 def attempt_of(message: Message) -> Fields:
@@ -216,7 +224,7 @@ def _problem(response: httpx.Response) -> dict[str, str | None]:
     told = _json(response)
     reason = told.get("reason")
     known = isinstance(reason, str) and reason in REASONS
-    detail = str(told.get("detail", "")).rstrip(".") if known else f"HTTP {response.status_code} {brief(response.text)}"
+    detail = str(told.get("detail", "")).rstrip(".") if known else f"HTTP {response.status_code}"
     return {"reason": reason if known else None, "detail": detail}
 
 
@@ -226,3 +234,7 @@ def _json(response: httpx.Response) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _short(failed: httpx.TransportError) -> str:
+    return str(failed).rpartition("] ")[2].lower() or type(failed).__name__
