@@ -224,13 +224,15 @@ class RequirementCard(TypedDict, total=False):
 
 
 class Progress(TypedDict):
-    """How far a pool is folded: partition, last sequence and instant, and how many robots are in which state."""
+    """How far a pool is folded: partition, last sequence and instant, how many robots are in which state, and what was
+    counted since its beginning (`projections/totals.py`)."""
 
     pool: str
     partition: int
     sequence: int
     last_at: int
     robots: dict[str, int]
+    totals: dict[str, int]
 
 
 def pause_of(event: Stored) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from projections.index_rows import CHECKPOINT, ERROR_DETAIL, PAYLOAD, RESULT, bo
 from projections.robot_cards import ENDS, ROBOT_RULES
 from projections.rows import Entity, body_key, dump
 from projections.task_cards import TASK_RULES
+from projections.totals import TOTALS
 from streams.port import Record
 
 DECODED_AT_ONCE: Final = 64
@@ -92,6 +93,9 @@ class Fold:
             pool.first = sequence
         pool.offsets.append(record.offset)
         name = event["type"]
+        count = TOTALS.get(name)
+        if count is not None:
+            count(pool.totals, event)
         rule = TASK_RULES.get(name)
         if rule is not None:
             _about_task(self._cards, pool, rule, event)

@@ -62,6 +62,7 @@ class HotPool:
         "partition",
         "robots",
         "sequence",
+        "totals",
     )
 
     def __init__(self, name: str, partition: int) -> None:
@@ -70,6 +71,7 @@ class HotPool:
         self.sequence = 0
         self.last_at = 0
         self.robots: dict[str, int] = {}
+        self.totals: dict[str, int] = {}
         self.cards: dict[str, TaskCard | None] = {}
         self.before: dict[str, TaskCard | None] = {}
         self.history: dict[str, list[int]] = {}
@@ -107,6 +109,7 @@ class HotCards:
                 progress: Progress = load(content)
                 pool.partition, pool.sequence = progress["partition"], progress["sequence"]
                 pool.last_at, pool.robots = progress["last_at"], progress["robots"]
+                pool.totals = progress["totals"]
             pool.next_expiry = self._first_end(name)
         return pool
 
@@ -271,6 +274,7 @@ class HotCards:
                 "sequence": pool.sequence,
                 "last_at": pool.last_at,
                 "robots": {state: count for state, count in sorted(pool.robots.items()) if count},
+                "totals": dict(sorted(pool.totals.items())),
             }
             entities[entity_key(Entity.PROGRESS, pool.name)] = dump(progress)
 

@@ -9,7 +9,7 @@ from tests.projections.world import replayed
 from tests.support.stored_events import ListLog, write_lives
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "projections.md"
-ROWS_OF_FORMAT = {1: "9080c5e64dd877943e4f2d8faa660fdc08855d1e1b78529ff375b27ba5fe8d8b"}
+ROWS_OF_FORMAT = {2: "bc7a93cb5955e344fa11c692c1bcc8e162352b57b6792795e6aad91b63ecd595"}
 """Format -> digest of the rows of a fixed log."""
 
 

@@ -14,10 +14,12 @@ from commands.events import EVENT_TYPES
 from projections import store as store_module
 from projections.fold import ProjectionFault
 from projections.projector import DAY_MS, Projector
+from projections.queries import Tables
 from projections.rows import FORMAT_KEY, Table, dump
-from projections.store import Folder, Store, StoreLocked
+from projections.store import FORMAT, Folder, Store, StoreLocked
+from streams.embedded_log import EmbeddedLog
 from streams.memory_log import MemoryLog, MemoryStore
-from streams.port import LogUnavailable, Output, Seat, Topic
+from streams.port import LogUnavailable, Output, Record, Seat, Topic
 from tests.projections.world import POOL, World, replayed
 from tests.support.stored_events import (
     ListLog,
@@ -151,9 +153,10 @@ def projected(folder: Path) -> ListLog:
 def test_another_format_of_the_rows_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of another format than this version writes are never read."""
     log = projected(tmp_path / "tables")
-    monkeypatch.setattr(store_module, "FORMAT", 2)
-    monkeypatch.setattr("projections.projector.FORMAT", 2)
-    rebuilt(tmp_path / "tables", log, "the rows are of format 1, this version writes 2")
+    former, newer = FORMAT, FORMAT + 1
+    monkeypatch.setattr(store_module, "FORMAT", newer)
+    monkeypatch.setattr("projections.projector.FORMAT", newer)
+    rebuilt(tmp_path / "tables", log, f"the rows are of format {former}, this version writes {newer}")
 
 
 def test_a_damaged_format_row_is_built_anew(tmp_path: Path) -> None:
@@ -205,6 +208,53 @@ def test_another_number_of_partitions_is_built_anew(tmp_path: Path) -> None:
     other = ListLog(partitions=5)
     write_lives(other, seed=3, tasks=5)
     rebuilt(tmp_path / "tables", other, "5 partitions")
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["it ends there", "it went on differently"])
+def test_an_embedded_log_that_lost_its_tail_is_met(tmp_path: Path, goes_on: bool) -> None:
+    """After a power cut without sync the tables may know more than the log: they are built anew from what is there."""
+    source = ListLog(partitions=1)
+    write_lives(source, seed=5, tasks=20)
+    records = list(source.records())
+    folder, half = tmp_path / "log", len(records) // 2
+
+    def project(log: EmbeddedLog) -> tuple[str | None, str]:
+        projector = Projector(log, tmp_path / "tables")
+        projector.open()
+        while any(here < end for here, end in projector.lag().values()):
+            projector.step(0)
+        why, tables = projector.status.rebuilt, Tables(tmp_path / "tables", log)
+        digest = tables.digest()
+        tables.close()
+        projector.close()
+        return why, digest
+
+    def fill(log: EmbeddedLog, some: list[Record]) -> None:
+        appended = threading.Semaphore(0)
+        for record in some:
+            log.append(Topic.EVENTS, record.key, record.value, record.headers, lambda *_: appended.release())
+        for _ in some:
+            assert appended.acquire(timeout=60)
+
+    log = EmbeddedLog.open(folder, partitions=1)
+    fill(log, records[:half])
+    _, wanted = project(log)
+    log.backup(tmp_path / "kept")
+    fill(log, records[half:])
+    assert project(log) != (None, wanted)
+    log.close()
+
+    log = EmbeddedLog.open(tmp_path / "kept")
+    if goes_on:
+        other = ListLog(partitions=1)
+        for number in range(len(records)):
+            other.write("hall-c", pool_created() if number == 0 else submitted(f"x{number}"))
+        fill(log, list(other.records()))
+    why, digest = project(log)
+    log.close()
+    assert why is not None
+    assert ("the log holds another event" if goes_on else f"the log ends at {half}") in why
+    assert (digest == wanted) is not goes_on
 
 
 # ---- stopping with a sentence ----
