@@ -112,15 +112,16 @@ def _next(cron: str, name: str, after: int) -> int | None:
     every_hour = cron.split()[1] == "*"
     at = _EPOCH + timedelta(milliseconds=after)
     sim = copy(_pattern(cron))
-    sim.dt = (at + min(_offsets_near(name, at.toordinal()))).replace(microsecond=0)
+    offsets = _offsets_near(name, at)
+    sim.dt = (at + min(offsets)).replace(microsecond=0)
     best: datetime | None = None
     while (local := next(sim, None)) is not None:
-        offsets = _offsets_near(name, local.toordinal())
+        offsets = _offsets_near(name, local - offsets[0])
         if best is not None and local - max(offsets) >= best:
             break
         comes = [local - offsets[0]] if len(offsets) == 1 else _comes_at(_zone(name), local, every_hour)
         best = min((c for c in comes if c > at and (best is None or c < best)), default=best)
-        if best is not None and len(_offsets_near(name, best.toordinal())) == 1:
+        if best is not None and len(_offsets_near(name, best)) == 1:
             break
     return None if best is None else round((best - _EPOCH).total_seconds()) * 1_000
 
@@ -131,12 +132,31 @@ def _comes_at(zone: ZoneInfo, local: datetime, every_hour: bool) -> list[datetim
     return [local - first, local - second] if every_hour and second < first else [local - first]
 
 
+def _offsets_near(name: str, at: datetime) -> tuple[timedelta, ...]:
+    """The different offsets of the zone that matter around `at` (UTC): one, where no clock change is near."""
+    found = _offsets_of_days(name, at.toordinal())
+    return found if len(found) == 1 else _offsets_of_hours(name, at.toordinal(), at.hour)
+
+
 @lru_cache(maxsize=16_384)
-def _offsets_near(name: str, day: int) -> tuple[timedelta, ...]:
-    """The different offsets of the zone within two days of a day (UTC or local, that makes no difference)."""
-    zone, noon = _zone(name), datetime.fromordinal(day) + timedelta(hours=12)
-    around = ((noon + timedelta(days=days)).replace(tzinfo=UTC) for days in range(-2, 3))
-    return tuple({t.astimezone(zone).utcoffset() or _NO_SHIFT: None for t in around})
+def _offsets_of_days(name: str, day: int) -> tuple[timedelta, ...]:
+    """Those within two days of a day."""
+    noon = datetime.fromordinal(day) + timedelta(hours=12)
+    return _offsets_at(name, [noon + timedelta(days=days) for days in range(-2, 3)])
+
+
+@lru_cache(maxsize=16_384)
+def _offsets_of_hours(name: str, day: int, hour: int) -> tuple[timedelta, ...]:
+    """Those of an hour, and of as much time around it as a clock change of these days moves local times, twice."""
+    offsets = _offsets_of_days(name, day)
+    reach = 2 * (max(offsets) - min(offsets)) + timedelta(hours=1)
+    start = datetime.fromordinal(day) + timedelta(hours=hour)
+    return _offsets_at(name, [start - reach, start, start + reach])
+
+
+def _offsets_at(name: str, instants: list[datetime]) -> tuple[timedelta, ...]:
+    zone = _zone(name)
+    return tuple({at.replace(tzinfo=UTC).astimezone(zone).utcoffset() or _NO_SHIFT: None for at in instants})
 
 
 @lru_cache(maxsize=4_096)
