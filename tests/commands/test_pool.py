@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands import dispatch, queue
+from commands import candidates, queue
 from commands import events as e
 from commands import inputs as i
 from commands import messages as m
@@ -203,7 +203,7 @@ def test_a_fault_of_the_dispatcher_freezes_the_pool(monkeypatch: pytest.MonkeyPa
     robot = world.robot("r1", slots=2)
     world.submit("t1")
     robot.accept("t1")
-    monkeypatch.setattr(dispatch, "_order", broken)
+    monkeypatch.setattr(candidates, "_order", broken)
     world.submit("t2", not_before=world.now + 5_000)
     world.wait(6)
     [frozen] = world.named("PoolFrozen")
@@ -254,7 +254,7 @@ def test_faults_of_the_operating_system_freeze_nothing(fault: type[Exception], m
     def no_memory(*_: Any) -> Any:
         raise fault
 
-    monkeypatch.setattr(dispatch, "_order", no_memory)
+    monkeypatch.setattr(candidates, "_order", no_memory)
     with pytest.raises(fault):
         world.submit("t1")
 
