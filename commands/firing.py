@@ -57,8 +57,8 @@ def plan(row: Schedule, due: Sequence[int], is_open: bool, settled: int, more: b
     kept = after[max(0, len(after) - most) :]
     if not row.catch_up and kept and settled - row.due_at(kept[0]) > LATE_MS:
         kept = ()
-    # One that came while another was open waits for its end: the newest.
-    waiting = during[-1:] if row.overlap == "queue_one" and len(kept) < most else ()
+    # The newest that came while another was open waits for its end, unless later ones were missed.
+    waiting = during[-1:] if row.overlap == "queue_one" and len(after) == len(kept) < most else ()
     skips.append(("overlap", during[: len(during) - len(waiting)]))
     skips.append(("catch_up", after[: len(after) - len(kept)]))
     kept = (*waiting, *kept)

@@ -68,6 +68,8 @@ SCOPES = st.builds(
     until=st.none() | NUMBERS,
     reason=TEXT,
 )
+SCHEDULES = st.sampled_from(["ping", "nightly", "ghost", "", "a b"])
+SCHEDULE_VERBS = st.builds(i.ScheduleVerb, schedule=SCHEDULES, reason=TEXT)
 BODIES: dict[Any, Any] = {
     i.Submit: SUBMISSIONS,
     i.SubmitAll: st.builds(i.Submissions, tasks=st.lists(SUBMISSIONS, max_size=3)),
@@ -90,6 +92,21 @@ BODIES: dict[Any, Any] = {
     i.RemoveLimit: st.builds(
         i.LimitVerb, scope=st.sampled_from(["kind", "key"]), name=st.sampled_from(["weld", "cut", "k1"])
     ),
+    i.SetSchedule: st.builds(
+        i.ScheduleBody,
+        schedule=SCHEDULES,
+        every_ms=st.none() | NUMBERS | st.sampled_from([1_000, 60_000]),
+        cron=st.none() | st.sampled_from(["* * * * *", "0 0 30 2 *", "", "x"]),
+        zone=st.none() | st.sampled_from(["UTC", "Europe/Berlin", "x", ""]),
+        overlap=st.sampled_from(["skip", "queue_one", "allow"]),
+        catch_up=NUMBERS,
+        jitter_ms=NUMBERS,
+        task=SUBMISSIONS,
+    ),
+    i.PauseSchedule: SCHEDULE_VERBS,
+    i.ResumeSchedule: SCHEDULE_VERBS,
+    i.DeleteSchedule: SCHEDULE_VERBS,
+    i.FireSchedule: SCHEDULE_VERBS,
     i.DrainRobot: st.builds(i.RobotVerb, robot=ROBOTS, reason=TEXT),
     i.UndrainRobot: st.builds(i.RobotVerb, robot=ROBOTS, reason=TEXT),
     i.ClearRobot: st.builds(i.RobotVerb, robot=ROBOTS, reason=TEXT),
@@ -202,6 +219,10 @@ def crowded(policy: str) -> World:
         t+25  submit   waiting requirement=none
         t+25  robot    r2
         t+25  submit   assigned
+        t+25  schedule ping every=60 requirement=none
+        t+25  fire     ping
+        t+25  schedule nightly cron=30_2_*_*_* zone=Europe/Berlin
+        t+25  pause_schedule nightly
     """)
 
 

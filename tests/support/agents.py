@@ -17,6 +17,7 @@ from commands.decide import Draft
 from commands.evolve import apply_stored, new_pool
 from commands.rows import canonical
 from commands.vocabulary import HELD_STATES, TERMINAL_STATES
+from tests.support.ledger import check_firings
 from tests.support.world import POOL, World, choices
 
 RESEND_MS = 5_000
@@ -505,6 +506,8 @@ class Turmoil:
             lambda: world.do(i.RetireRobot, robot),
             self._limit,
             self._limit,
+            self._schedule,
+            self._schedule,
             lambda: world.verb(i.Explain, task),
         ]
         dice.choice(acts)()
@@ -520,6 +523,25 @@ class Turmoil:
         body = i.LimitBody(scope=which[0], name=which[1], running=running, rate_per_s=rate)
         body.burst = None if rate is None else dice.choice([None, 3])
         self.world.do(i.SetLimit, body)
+
+    def _schedule(self) -> None:
+        """A schedule is set, replaced, paused, removed, or fired by hand."""
+        dice = self.dice
+        name = dice.choice(["p", "q"])
+        if dice.random() < 0.5:
+            shape = dice.choice([i.PauseSchedule, i.ResumeSchedule, i.ResumeSchedule, i.DeleteSchedule, i.FireSchedule])
+            self.world.do(shape, i.ScheduleVerb(schedule=name))
+            return
+        overlap: Any = dice.choice(["skip", "queue_one", "allow"])
+        often = {"every_ms": dice.choice([7_000, 20_000]), "jitter_ms": dice.choice([0, 6_000])}
+        body = i.ScheduleBody(
+            schedule=name,
+            task=i.Submission(task=name, kind="weld", target=dice.choice([None, "s1"])),
+            overlap=overlap,
+            catch_up=dice.choice([0, 1, 3]),
+            **dice.choice([often, {"cron": "* * * * *"}]),
+        )
+        self.world.do(i.SetSchedule, body)
 
     def _clear_all(self) -> None:
         """The operators' daily round: every robot works again, every pause is over."""
@@ -570,6 +592,7 @@ class Turmoil:
         """What is checked now and then, because it takes longer."""
         world = self.world
         world.verify()
+        check_firings(world.events)
         for task in world.state.tasks.values():
             assert self.states[task.id] == task.state
         for name, ended in world.state.ended.items():
@@ -593,6 +616,8 @@ class Turmoil:
         """Faults end, robots and operators do their part: every task must end."""
         self.faults = False
         self.stalled_until = self.world.settled_lag_ms = 0
+        for name in list(self.world.state.schedules.rows):
+            self.world.do(i.DeleteSchedule, i.ScheduleVerb(schedule=name))
         for agent in self.agents.values():
             agent.calm, agent.mute_until = True, 0
         for step in range(steps):
