@@ -533,7 +533,7 @@ class Turmoil:
             self.world.do(shape, i.ScheduleVerb(schedule=name))
             return
         overlap: Any = dice.choice(["skip", "queue_one", "allow"])
-        often = {"every_ms": dice.choice([7_000, 20_000]), "jitter_ms": dice.choice([0, 6_000])}
+        often: dict[str, Any] = {"every_ms": dice.choice([7_000, 20_000]), "jitter_ms": dice.choice([0, 6_000])}
         body = i.ScheduleBody(
             schedule=name,
             task=i.Submission(task=name, kind="weld", target=dice.choice([None, "s1"])),

@@ -14,7 +14,7 @@ from commands.instants import instants_after
 def check_firings(events: Iterable[Event]) -> None:
     """Raises AssertionError with the first instant that is missing, comes twice, or out of order."""
     expected: dict[str, Iterator[int]] = {}
-    for event in (row for row in events if isinstance(row, Event)):
+    for event in events:
         said: Any = event
         where = f"{event.name} {event.sequence}"
         if event.name == "ScheduleSet":
