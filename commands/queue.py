@@ -20,6 +20,11 @@ from commands.state import PoolState, Robot, Target, Task, Terms
 NEVER: Final = 1 << 62
 NEVER_SERVED: Final = -1
 NEEDS_KEPT: Final = 2_048
+LEVELS_KEPT: Final = 4_096
+FEW: Final = 256
+"""Up to so many tasks a target has one heap, which is looked through where its first task cannot be taken now."""
+WHOLE: Final = None
+"""The place of that heap; a target with more has a heap for each (lane, priority)."""
 
 Entry = tuple[int, int, int, int, int, "Task | Target"]
 
@@ -70,10 +75,11 @@ class Lane:
 class Queue:
     """The waiting tasks of one pool, and the robots with room."""
 
-    __slots__ = ("_state", "changed_needs", "free", "lanes", "needs", "waiting")
+    __slots__ = ("_levels", "_state", "changed_needs", "free", "lanes", "needs", "waiting")
 
     def __init__(self) -> None:
         self._state: PoolState
+        self._levels: dict[int, int] = {}
         self.lanes: dict[tuple[Any, ...], Lane] = {}
         self.needs: dict[tuple[tuple[str, ...], int], Need] = {}
         self.free: dict[str, Robot] = {}
@@ -149,8 +155,7 @@ class Queue:
             if target is None:
                 heappush(lane.heap, (*self._key(task, None), task.generation, task))
             else:
-                heap = target.heaps.setdefault((lane, task.terms.priority), [])
-                heappush(heap, (*self.place_in_target(task), task.generation, task))
+                self._join(target, lane, task)
         if target is not None:
             self.rekey(target)
 
@@ -185,31 +190,64 @@ class Queue:
             return entry
         return None if self._lane(task.terms).blocked else self._key(task, None)
 
+    def _join(self, target: Target, lane: Lane, task: Task) -> None:
+        place = (lane, task.terms.priority) if target.heaps and WHOLE not in target.heaps else WHOLE
+        heap = target.heaps.setdefault(place, [])
+        heappush(heap, (*self.place_in_target(task), task.generation, task))
+        if len(heap) > max(FEW, 2 * target.tasks):
+            heap[:] = [entry for entry in heap if entry[3] == entry[4].generation]
+            heapify(heap)
+        if place is WHOLE and len(heap) > FEW:
+            del target.heaps[WHOLE]
+            for entry in heap:
+                terms = entry[4].terms
+                heappush(target.heaps.setdefault((self._lane(terms), terms.priority), []), entry)
+
     def _head(self, target: Target) -> Task | None:
         barrier = held_up_to(target)
+        if WHOLE in target.heaps:
+            return self._head_of_few(target, barrier)
         best: Any = None
         for place in list(target.heaps):
             lane, priority = place
             heap = target.heaps[place]
-            while heap and heap[0][3] != heap[0][4].generation:
-                heappop(heap)
+            _drop_stale(heap)
             if not heap:
                 del target.heaps[place]
             elif priority > barrier and not lane.blocked and (best is None or heap[0] < best):
                 best = heap[0]
         return None if best is None else best[4]
 
+    def _head_of_few(self, target: Target, barrier: int) -> Task | None:
+        heap = target.heaps[WHOLE]
+        _drop_stale(heap)
+        if not heap:
+            del target.heaps[WHOLE]
+            return None
+        first: Task = heap[0][4]
+        if self._passes(first, barrier):
+            return first
+        passing = (e for e in heap if e[3] == e[4].generation and self._passes(e[4], barrier))
+        best: Any = min(passing, default=None)
+        return None if best is None else best[4]
+
+    def _passes(self, task: Task, barrier: int) -> bool:
+        return task.terms.priority > barrier and not self._lane(task.terms).blocked
+
     def place_in_target(self, task: Task) -> tuple[int, int, int]:
         """The key by which the tasks of one target are in order."""
-        return (
-            bucket(task.eligible_at, task.terms.priority, self._state.settings.ageing_ms),
-            _deadline(task),
-            task.sequence,
-        )
+        return self._level(task.eligible_at, task.terms.priority), _deadline(task), task.sequence
+
+    def _level(self, instant: int, priority: int) -> int:
+        """The bucket, as one object for all equal ones."""
+        if len(self._levels) > LEVELS_KEPT:
+            self._levels.clear()
+        level = bucket(instant, priority, self._state.settings.ageing_ms)
+        return self._levels.setdefault(level, level)
 
     def _key(self, task: Task, target: Target | None) -> tuple[int, int, int, int]:
         ageing_ms, priority = self._state.settings.ageing_ms, task.terms.priority
-        own = bucket(task.eligible_at, priority, ageing_ms)
+        own = self._level(task.eligible_at, priority)
         served = None if target is None else target.last_served
         if target is None or served is None or task.eligible_at // ageing_ms > served // ageing_ms:
             return own, NEVER_SERVED, _deadline(task), task.sequence
@@ -315,6 +353,11 @@ class Queue:
         """The free robots that meet a need and have room for it."""
         fewer, other = (self.free, need.able) if len(self.free) < len(need.able) else (need.able, self.free)
         return (robot for name, robot in fewer.items() if name in other and robot.room >= need.slot_cost)
+
+
+def _drop_stale(heap: list[Any]) -> None:
+    while heap and heap[0][3] != heap[0][4].generation:
+        heappop(heap)
 
 
 def _deadline(task: Task) -> int:
