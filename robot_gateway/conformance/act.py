@@ -55,8 +55,9 @@ class Act:
 
     def start(self) -> RobotUnderTest:
         """Start the robot."""
-        self._robot = self._begin(self.gateway.url)
-        return self._robot
+        robot = self._robot = self._begin(self.gateway.url)
+        self.gateway.robot_is_gone = lambda: robot.fate() is not None
+        return robot
 
     @property
     def robot(self) -> RobotUnderTest:

@@ -13,8 +13,11 @@ import queue
 import socket
 import struct
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from websockets.datastructures import Headers
 from websockets.http11 import Request
@@ -27,13 +30,16 @@ __all__ = ["FakeGateway", "Session"]
 
 PATIENCE_S = 60.0
 """How long is waited for something that must come, unless another time is set."""
+ON_THE_WAY_S = 0.5
+"""How long what a robot said before it ended may take to come."""
+T = TypeVar("T")
 
 
 class FakeGateway:
     """The server. `refusals`: (status, problem, headers) for the next handshakes, first come first served.
 
     `patience_s`: how long is waited for what must come. `violations`: what robots did against the protocol; leaving
-    the gateway in peace with any of them raises Broken.
+    the gateway in peace with any of them raises Broken. `robot_is_gone`: whether waiting has become vain.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -41,6 +47,7 @@ class FakeGateway:
         self.violations: list[str] = []
         self.refusals: list[tuple[int, dict[str, Any], dict[str, str]]] = []
         self.bodies: dict[str, bytes] = {}
+        self.robot_is_gone: Callable[[], bool] = lambda: False
         self._epochs = 0
         self._opened: queue.SimpleQueue[Session] = queue.SimpleQueue()
         self._polling: dict[str, PollSession] = {}
@@ -70,12 +77,26 @@ class FakeGateway:
 
     def session(self) -> Session:
         """The next session that a robot opens, its hello received. Raises Broken."""
-        try:
-            session = self._opened.get(timeout=self.patience_s)
-        except queue.Empty:
-            raise Broken("a connection of the robot", f"none in {self.patience_s:g} s") from None
+        session = self.wait_for(self._opened)
+        if session is None:
+            raise Broken("a connection of the robot", self.nothing)
         session.expect("hello")
         return session
+
+    def wait_for(self, source: queue.SimpleQueue[T]) -> T | None:
+        """What comes next from the robot; None after `patience_s`, or soon where it has ended by itself."""
+        give_up = time.monotonic() + self.patience_s
+        while (left := give_up - time.monotonic()) > 0:
+            if self.robot_is_gone():
+                left, give_up = min(left, ON_THE_WAY_S), 0.0
+            with suppress(queue.Empty):
+                return source.get(timeout=min(left, ON_THE_WAY_S))
+        return None
+
+    @property
+    def nothing(self) -> str:
+        """What came when nothing came."""
+        return "nothing" if self.robot_is_gone() else f"nothing in {self.patience_s:g} s"
 
     def no_session(self, for_s: float) -> None:
         """No robot comes for so long. Raises Broken."""

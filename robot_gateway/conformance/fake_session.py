@@ -120,9 +120,9 @@ class Session:
     def expect(self, kind: str, **fields: Any) -> Message:
         """The next message, heartbeats aside; it must be of this type and have these fields. Raises Broken."""
         wanted = f"{kind} {brief(fields)}" if fields else kind
-        message = self._next(self.gateway.patience_s)
+        message = self.gateway.wait_for(self._received)
         if message is None:
-            raise Broken(wanted, f"nothing in {self.gateway.patience_s:g} s")
+            raise Broken(wanted, self.gateway.nothing)
         told = {name: message.get(name) for name in fields}
         must(message["type"] == kind and told == fields, wanted, message)
         return message
@@ -135,15 +135,18 @@ class Session:
 
     def expect_any(self) -> Message:
         """The next message, heartbeats aside. Raises Broken."""
-        message = self._next(self.gateway.patience_s)
+        message = self.gateway.wait_for(self._received)
         if message is None:
-            raise Broken("a message", f"nothing in {self.gateway.patience_s:g} s")
+            raise Broken("a message", self.gateway.nothing)
         return message
 
     def expect_nothing(self, for_s: float) -> None:
         """No message but heartbeats for so long. Raises Broken."""
-        message = self._next(for_s)
-        must(message is None, f"no message for {for_s:g} s", message)
+        try:
+            message = self._received.get(timeout=for_s)
+        except queue.Empty:
+            return
+        raise Broken(f"no message for {for_s:g} s", message)
 
     def expect_beat(self, matches: Callable[[Message], bool] = lambda _: True, what: str = "a heartbeat") -> Message:
         """A heartbeat that matches, from now on. Raises Broken."""
@@ -169,12 +172,6 @@ class Session:
         ready = self.expect("ready")
         self.ack(ready)
         return ready
-
-    def _next(self, timeout_s: float) -> Message | None:
-        try:
-            return self._received.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
 
     # ---- what a robot says ----
 
