@@ -59,12 +59,11 @@ def reservation(queue: Queue, tops: list[Top]) -> Reservation | None:
 
     Without this, a task of cost 4 on robots of 4 slots would starve behind a stream of cost 1.
     """
-    blocked = [top for top in tops if next(queue.with_room(top[1].need), None) is None]
+    blocked = [top for top in tops if not queue.with_room(top[1].need)]
     for entry, lane in sorted(blocked, key=_order):
-        cost = lane.need.slot_cost
-        fitting = [r for r in lane.need.able.values() if r.may_work and min(r.ready, r.slots) >= cost]
-        if fitting:
-            return entry, min(fitting, key=lambda robot: (-robot.room, robot.id))
+        fitting = min(queue.crews_offering(lane.need), key=lambda crew: (-crew.room, crew.first_id), default=None)
+        if fitting is not None:
+            return entry, fitting.members[fitting.first_id]
     return None
 
 
@@ -76,13 +75,21 @@ def stands_before(entry: Entry, reserved: Reservation | None) -> bool:
 def _anybody(queue: Queue, top: Top, reserved: Reservation | None) -> bool:
     entry, lane = top
     kept = None if stands_before(entry, reserved) or reserved is None else reserved[1]
-    return any(robot is not kept for robot in queue.with_room(lane.need))
+    crews = queue.with_room(lane.need)
+    return any(kept is None or len(crew.members) > 1 or kept.id not in crew.members for crew in crews)
 
 
 def _robot_for(queue: Queue, need: Need, task: Task, now: int, reserved: Reservation | None) -> Robot | None:
-    excluded = {} if task.story is None else task.story.excluded
-    kept = None if reserved is None else reserved[1]
-    able = (r for r in queue.with_room(need) if r is not kept and excluded.get(r.id, 0) <= now)
+    """The first of each crew by the order of robots, and the one that ran the task before, which goes before them."""
+    story = task.story
+    without = set() if story is None else {name for name, until in story.excluded.items() if until > now}
+    if reserved is not None:
+        without.add(reserved[1].id)
+    crews = queue.with_room(need)
+    able = [robot for crew in crews if (robot := crew.next(without)) is not None]
+    before = None if story is None or story.last_robot is None else story.last_robot
+    if before is not None and before not in without and (crew := queue.crews.of(before)) in crews and crew is not None:
+        able.append(crew.members[before])
     return min(able, key=lambda robot: _robot_key(task, robot), default=None)
 
 

@@ -27,7 +27,7 @@ _RULES: Final = ("level", "turn", "deadline", "first come")
 def next_assignment(state: PoolState, now: int) -> Step | None:
     """The one next TaskAssigned with its message to the robot, or None when nothing can be given to anybody."""
     queue = state.queue
-    if not queue.free or state.frozen or ("pool", "") in state.paused:
+    if not queue.crews.free or state.frozen or ("pool", "") in state.paused:
         return None
     aside: list[Top] = []
     try:

@@ -1,4 +1,4 @@
-"""What waits, indexed so that the next task is found without looking at all: lanes, heaps of targets, free robots.
+"""What waits, indexed so that the next task is found without looking at all: lanes, heaps of targets, crews of robots.
 
 A lane holds tasks of equal (requirement with slot cost, kind, limit key). It is a heap of free targets, each standing
 for its first task; a task without target stands for itself. Entries are never removed but known as stale by their
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
+from commands.crews import Crew, Crews
 from commands.requirements import meets
 from commands.state import PoolState, Robot, Target, Task, Terms
 
@@ -35,15 +36,25 @@ def bucket(instant: int, priority: int, ageing_ms: int) -> int:
 
 
 class Need:
-    """A requirement with its slot cost, the registered robots that meet it, and how many tasks wait for it."""
+    """A requirement with its slot cost, the registered robots that meet it, and how many tasks wait for it.
 
-    __slots__ = ("able", "requirement", "slot_cost", "waiting")
+    `crews` are those with room for it, as of `version`.
+    """
+
+    __slots__ = ("able", "crews", "requirement", "slot_cost", "version", "waiting")
 
     def __init__(self, requirement: tuple[str, ...], slot_cost: int) -> None:
         self.requirement = requirement
         self.slot_cost = slot_cost
         self.able: dict[str, Robot] = {}
         self.waiting = 0
+        self.crews: list[Crew] = []
+        self.version = -1
+
+    def met_by_all(self, crew: Crew) -> bool:
+        """Whether the robots of a crew could run it; all of them can, or none."""
+        robot = crew.next()
+        return robot is not None and robot.id in self.able
 
     def met_by(self, robot: Robot) -> bool:
         """Whether the robot could run it when it has room."""
@@ -75,14 +86,14 @@ class Lane:
 class Queue:
     """The waiting tasks of one pool, and the robots with room."""
 
-    __slots__ = ("_levels", "_state", "changed_needs", "free", "lanes", "needs", "waiting")
+    __slots__ = ("_levels", "_state", "changed_needs", "crews", "lanes", "needs", "waiting")
 
     def __init__(self) -> None:
         self._state: PoolState
         self._levels: dict[int, int] = {}
         self.lanes: dict[tuple[Any, ...], Lane] = {}
         self.needs: dict[tuple[tuple[str, ...], int], Need] = {}
-        self.free: dict[str, Robot] = {}
+        self.crews = Crews()
         self.changed_needs: dict[tuple[tuple[str, ...], int], None] = {}
         self.waiting = 0
 
@@ -328,7 +339,7 @@ class Queue:
 
     def robot_gone(self, robot: Robot) -> None:
         """The robot is no longer registered."""
-        self.free.pop(robot.id, None)
+        self.crews.remove(robot)
         for key, need in self.needs.items():
             could = bool(need.able)
             need.able.pop(robot.id, None)
@@ -344,15 +355,20 @@ class Queue:
 
     def room_changed(self, robot: Robot) -> None:
         """What the robot may take has changed."""
-        if robot.may_work and robot.room > 0:
-            self.free[robot.id] = robot
-        else:
-            self.free.pop(robot.id, None)
+        self.crews.place(robot)
 
-    def with_room(self, need: Need) -> Iterator[Robot]:
-        """The free robots that meet a need and have room for it."""
-        fewer, other = (self.free, need.able) if len(self.free) < len(need.able) else (need.able, self.free)
-        return (robot for name, robot in fewer.items() if name in other and robot.room >= need.slot_cost)
+    def with_room(self, need: Need) -> list[Crew]:
+        """The crews that meet a need and have room for it."""
+        if need.version != self.crews.version:
+            free = self.crews.free.values()
+            need.crews = [crew for crew in free if crew.room >= need.slot_cost and need.met_by_all(crew)]
+            need.version = self.crews.version
+        return need.crews
+
+    def crews_offering(self, need: Need) -> Iterator[Crew]:
+        """The crews that meet a need and offer slots enough for it, free or not."""
+        crews = self.crews.all.values()
+        return (crew for crew in crews if crew.offered >= need.slot_cost and need.met_by_all(crew))
 
 
 def _drop_stale(heap: list[Any]) -> None:
