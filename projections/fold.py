@@ -15,6 +15,7 @@ from projections import pool_cards, robot_cards, task_cards
 from projections.cards import Stored, TaskCard
 from projections.hot_cards import HotCards, HotPool
 from projections.index_rows import CHECKPOINT, ERROR_DETAIL, PAYLOAD, RESULT, body_keys
+from projections.minutes import task_counted
 from projections.robot_cards import ENDS, ROBOT_RULES
 from projections.rows import Entity, body_key, dump
 from projections.task_cards import TASK_RULES
@@ -129,6 +130,7 @@ def _about_task(cards: HotCards, pool: HotPool, rule: task_cards.TaskRule, event
         _robots_changed(cards, pool, (was or now or event.get("robot"),), after, event)
     if "target" in after:
         _target_changed(cards, pool, after["target"], before, after, event)
+    task_counted(cards, pool, before, after, event)
     if name == "TaskSubmitted.v1":
         _submitted(cards, pool, before, after, event)
 

@@ -13,6 +13,7 @@ from commands.vocabulary import TERMINAL_STATES
 from projections import pool_cards
 from projections.cards import KindCard, PoolCard, Progress, TaskCard
 from projections.index_rows import body_keys, index_keys, leaves_at, same_index
+from projections.minutes import KEPT_MS, kept_from, row_name
 from projections.rows import (
     Entity,
     Index,
@@ -46,7 +47,7 @@ class HotPool:
 
     `before`: task -> its card as written, for each task looked at in this batch. `history`: task -> sequence, offset,
     sequence ... `offsets`: of consecutive sequences, the first of which is `first`. `next_expiry`: the earliest end
-    among the ended tasks.
+    among the ended tasks. `forgotten`: up to which instant rows of minutes have left.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class HotPool:
         "bodies",
         "cards",
         "first",
+        "forgotten",
         "history",
         "last_at",
         "name",
@@ -79,6 +81,7 @@ class HotPool:
         self.offsets: list[int] = []
         self.first = 0
         self.next_expiry = NEVER
+        self.forgotten: dict[Entity, int] = {}
 
 
 class HotCards:
@@ -188,7 +191,9 @@ class HotCards:
         start = Entity.PROGRESS.value.encode()
         for _, content in list(self._store.scan(Table.ENTITIES, start, after(start))):
             progress: Progress = load(content)
-            self._expire(self.pool(progress["pool"], progress["partition"]))
+            pool = self.pool(progress["pool"], progress["partition"])
+            self._expire(pool)
+            self._forget_minutes(pool)
         self._shrink()
 
     def commit(self, positions: Mapping[int, int]) -> None:
@@ -209,6 +214,7 @@ class HotCards:
             self._written(pool)
         for pool in touched:
             self._expire(pool)
+            self._forget_minutes(pool)
         self._shrink()
 
     def _collect(self, pool: HotPool, rows: Rows) -> None:
@@ -304,6 +310,22 @@ class HotCards:
             self._dirty.clear()
             self._written(pool)
             pool.next_expiry = self._first_end(pool.name)
+
+    def _forget_minutes(self, pool: HotPool) -> None:
+        """Rows of minutes whose days are over leave the tables."""
+        for entity in KEPT_MS:
+            horizon = kept_from(entity, pool.last_at)
+            if horizon <= pool.forgotten.get(entity, -1):
+                continue
+            start = entity_key(entity, pool.name)
+            end = start + row_name(horizon, "").encode()
+            while keys := [key for key, _ in islice(self._store.scan(Table.ENTITIES, start, end), EXPIRED_PER_WRITE)]:
+                rows: Rows = {table: {} for table in Table}
+                rows[Table.ENTITIES] = dict.fromkeys(keys)
+                self._store.write(rows)
+                for key in keys:
+                    self._entities.pop((entity, pool.name, key[len(start) :].decode()), None)
+            pool.forgotten[entity] = horizon
 
     def _first_end(self, pool: str) -> int:
         start = index_range(Index.ENDED, pool, "")

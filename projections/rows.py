@@ -39,6 +39,8 @@ class Entity(StrEnum):
     SCHEDULE = "S"
     LIMIT = "L"
     REQUIREMENT = "Q"
+    KIND_MINUTE = "M"
+    ROBOT_STEP = "B"
 
 
 class Index(StrEnum):
