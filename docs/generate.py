@@ -16,6 +16,7 @@ PAGES: Final = {
     "reference/cli.md": "cli:cli_page",
     "reference/events.md": "events:reference_page",
     "reference/http.md": "http:http_page",
+    "reference/metrics.md": "metrics:metrics_page",
     "reference/protocol.md": "protocol:protocol_page",
     "reference/reasons.md": "reasons:reasons_page",
     "reference/settings.md": "settings:settings_page",

@@ -204,7 +204,7 @@ def run_up(settings: Settings, stop: threading.Event, ready: Callable[[str], Non
         processor.start()
         parts.callback(processor.close)
         gateway = new_gateway(settings, log)
-        gateway.add_part("owners", processor.why_not_ready)
+        gateway.watch_owners(processor.statuses, processor.why_not_ready)
         gateway.add_part("projector", child.why_not_ready)
         served = Served(gateway).start()
         parts.callback(served.stop)

@@ -188,8 +188,10 @@ def _gateway(settings: Settings, url: str) -> Iterator[Finding]:
 
 def _readiness(url: str) -> Finding:
     try:
-        with urlopen(f"{url}/readyz", timeout=ANSWER_S):  # noqa: S310
-            return Finding("ready", "ok", "every part is ready")
+        with urlopen(f"{url}/readyz", timeout=ANSWER_S) as response:  # noqa: S310
+            lines = response.read().decode("utf-8", "replace").splitlines()
+        worse = [line.replace(": degraded: ", ": ", 1) for line in lines if ": degraded: " in line]
+        return Finding("ready", "note", "; ".join(worse)) if worse else Finding("ready", "ok", "every part is ready")
     except URLError as error:
         read = getattr(error, "read", None)
         lines = read().decode("utf-8", "replace").splitlines() if read else [str(error)]

@@ -44,6 +44,7 @@ from projections.scans import (
     ranges_of,
     row_of,
 )
+from projections.stats import Stats, span_of, stats_of
 from projections.store import Store, StoreCorrupt
 from streams.port import LogReader, Record, Topic, partition_of
 from streams.position import Position
@@ -86,6 +87,10 @@ class Tables:
         """How far the tables are true, in every partition."""
         return self._reader.read(self._reader.position)
 
+    def last_offsets(self) -> dict[int, int]:
+        """For each partition in which events were folded, the offset of the last of them."""
+        return self._reader.read(self._last_offsets)
+
     def reached(self, wanted: Position) -> Position | Refusal | None:
         """The position of the tables if it includes `wanted`, None if not yet; unknown_position for another log."""
         return self._reader.read(lambda store: self._reached(store, wanted))
@@ -106,6 +111,10 @@ class Tables:
         reached = str(self.positions())
         text = f"the tables have reached {reached}, not yet {wanted}"
         return Refusal("behind", text, retry_after_ms=1_000, extra={"position": reached})
+
+    def _last_offsets(self, store: Store) -> dict[int, int]:
+        ats = store.positions(self._reader.partitions)
+        return {partition: at.last for partition, at in ats.items() if at.last >= 0}
 
     def _reached(self, store: Store, wanted: Position) -> Position | Refusal | None:
         here = self._reader.position(store)
@@ -279,12 +288,7 @@ class Tables:
 
     def targets(self, pool: str, limit: int = 50, cursor: str | None = None) -> Page[TargetCard] | Refusal:
         """The targets of a pool, by name. Refused: bad_cursor, cursor_expired."""
-
-        def found(store: Store, behind: list[Any]) -> Iterator[tuple[list[Any], TargetCard]]:
-            rows = entities_of(store, Entity.TARGET, pool, behind[0] if behind else "")
-            return (([name], card) for name, card in rows)
-
-        return self._listed(f"targets\n{pool}", found, None, limit, cursor, (str,), pool)
+        return self._by_name(pool, Entity.TARGET, "targets", limit, cursor)
 
     def pools(self, pools: Pools = None) -> Answer[list[Overview]]:
         """All pools with their figures, by name."""
@@ -310,9 +314,13 @@ class Tables:
         """The queue figures of each kind of a pool."""
         return self._answer(pool, lambda store: kind_figures(store, pool, self._clock()))
 
-    def schedules(self, pool: str) -> Answer[list[ScheduleCard]]:
-        """The schedules of a pool, by name (at most LIMIT_MAX)."""
-        return self._all(pool, Entity.SCHEDULE)
+    def schedule(self, pool: str, schedule: str) -> Answer[ScheduleCard | None]:
+        """One schedule, or None."""
+        return self._answer(pool, lambda store: entity_of(store, Entity.SCHEDULE, pool, schedule))
+
+    def schedules(self, pool: str, limit: int = 50, cursor: str | None = None) -> Page[ScheduleCard] | Refusal:
+        """The schedules of a pool, by name. Refused: bad_cursor, cursor_expired."""
+        return self._by_name(pool, Entity.SCHEDULE, "schedules", limit, cursor)
 
     def limits(self, pool: str) -> Answer[list[LimitFigures]]:
         """The limits of a pool by scope and name, with how many tasks of each are held."""
@@ -373,6 +381,13 @@ class Tables:
         return self._answer(
             pool, lambda store: [card for _, card in islice(entities_of(store, entity, pool, ""), LIMIT_MAX)]
         )
+
+    def _by_name(self, pool: str, entity: Entity, listing: str, limit: int, cursor: str | None) -> Page[Any] | Refusal:
+        def found(store: Store, behind: list[Any]) -> Iterator[tuple[list[Any], Any]]:
+            rows = entities_of(store, entity, pool, behind[0] if behind else "")
+            return (([name], card) for name, card in rows)
+
+        return self._listed(f"{listing}\n{pool}", found, None, limit, cursor, (str,), pool)
 
     def _listed(
         self,

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,9 @@ from projections.queries import Tables
 from robot_gateway.access import Access
 from robot_gateway.bulk import Bulk
 from robot_gateway.bulk_folder import BulkFolder
+from robot_gateway.fleet_metrics import FleetMetrics
 from robot_gateway.following import OutcomeFollower
+from robot_gateway.health import PARTS, Health, Owners, degraded
 from robot_gateway.heartbeats import HeartbeatGather
 from robot_gateway.metrics import GatewayMetrics, Registry
 from robot_gateway.pending import BUSY_RETRY_MS, Answer, Asker, Collected, Pending, Waiting, into_future
@@ -57,6 +60,20 @@ Part = Callable[[], str | None]
 """A part of readiness: None while it is ready, else why not, as a sentence."""
 
 
+@dataclass(slots=True, frozen=True)
+class Readiness:
+    """One line of `/readyz`: the part, whether it is ready, and what is wrong with it (degraded, where it is ready)."""
+
+    part: str
+    ready: bool = True
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        if self.problem is None:
+            return f"{self.part}: ready"
+        return f"{self.part}: degraded: {self.problem}" if self.ready else f"{self.part}: {self.problem}"
+
+
 class CannotServe(Exception):
     """The gateway cannot start with these settings; the message is one or more sentences that say what to change."""
 
@@ -90,6 +107,7 @@ class Gateway:
         self.access = Access(settings)
         self.metrics = GatewayMetrics(registry or Registry())
         self.reads = Reads(tables, log, after_wait_s)
+        self.health = Health(log, tables, submissions_stopped)
         self.hub = EventHub(log)
         self.polling = Polling(self)
         self.bulk = Bulk(self, BulkFolder(bulk_folder))
@@ -120,6 +138,7 @@ class Gateway:
         """Begins to follow outcomes; requests are answered from the moment `/readyz` says so."""
         self._loop = asyncio.get_running_loop()
         self.follower.start(self._loop)
+        self.health.start()
         self._sweeper = self._loop.create_task(self._sweep_until_stopped())
         await self.bulk.start()
 
@@ -142,15 +161,33 @@ class Gateway:
         await self.bulk.stop()
         await self.hub.stop()
         await asyncio.to_thread(self.follower.stop)
+        await asyncio.to_thread(self.health.stop)
         await asyncio.to_thread(self.reads.close)
 
     def add_part(self, name: str, part: Part) -> None:
         """One more part that must be ready, with a line of its own in `/readyz`."""
         self._parts[name] = part
 
-    def readiness(self) -> list[tuple[str, str | None]]:
-        """Every part, and why it is not ready (None: it is)."""
-        return [(name, part()) for name, part in self._parts.items()]
+    def watch_owners(self, statuses: Owners, part: Part) -> None:
+        """The owners of this process: a part of readiness, and figures."""
+        self.health.owners = statuses
+        self.add_part("owners", part)
+
+    def readiness(self, *, with_names: bool = True) -> list[Readiness]:
+        """Every part. Degraded parts do not make the gateway unready. `with_names`: whether pools may be named."""
+        worse = dict(degraded(self.health.seen, with_names=with_names))
+        problems = [(name, part()) for name, part in self._parts.items()]
+        lines = [Readiness(name, problem is None, problem or worse.get(name)) for name, problem in problems]
+        return [*lines, *(Readiness(part, problem=worse.get(part)) for part in PARTS)]
+
+    def figures(self, principal: Principal) -> bytes:
+        """All figures in Prometheus' text format, of pools those that the token is for."""
+        fleet = FleetMetrics(self.health.seen, self.log.bad_snapshots(), principal.covers_pool)
+        return self.metrics.exposition() + fleet.exposition()
+
+    def degraded_parts(self) -> list[str]:
+        """The parts that are not as they should be, without asking anybody."""
+        return [part for part, _ in degraded(self.health.seen, with_names=False)]
 
     def _outcomes_problem(self) -> str | None:
         if self.stopping:

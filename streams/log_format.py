@@ -8,6 +8,11 @@ from commands.settings import FORMAT
 from streams.port import LogMisconfigured
 
 
+def newest() -> int:
+    """The newest format that this software knows."""
+    return FORMAT
+
+
 def check_known(number: int, where: str) -> None:
     """Refuses a log that newer software writes. Raises LogMisconfigured."""
     if number > FORMAT:

@@ -329,6 +329,7 @@ class PartitionOwner:
                 event = e.ClockAccepted(from_at=now, to_at=wall, reason=asked.body.reason)
                 pool.note(event, Cause(f"command:{asked.id}", asked.actor, names), now)
         self._clock.follow_wall()
+        self._look_at_clock()
 
     def _raise_format(self, asked: RaiseFormat, nows: dict[str, int]) -> None:
         """A format is raised in each pool of the partition, by the same command."""
@@ -399,7 +400,6 @@ class PartitionOwner:
         status, events = self.status, self._written.events
         status.batches += 1
         status.events_written += len(events)
-        status.events.update(row.event.name for row in events)
         status.commit_seconds.note(took_s)
         status.reports_next, status.commands_next = self._reports_next, self._commands_next
         status.pools = len(self._pools)
@@ -436,7 +436,6 @@ def _next(records: Sequence[Record], before: int) -> int:
 
 def _reserved(partition: int) -> str:
     return f"_log-{partition}"
-
 
 
 def _first_line(fault: ValidationError) -> str:

@@ -1,7 +1,6 @@
 """What an owner tells of itself while it works; other threads read it for `/readyz` and `/metrics` and never wait."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -47,4 +46,3 @@ class OwnerStatus:
     commands_next: int = 0
     commit_seconds: Distribution = field(default_factory=lambda: Distribution(COMMIT_SECONDS))
     batch_inputs: Distribution = field(default_factory=lambda: Distribution(BATCH_INPUTS))
-    events: Counter[str] = field(default_factory=Counter)

@@ -25,7 +25,7 @@ async def raise_format(caller: Calling) -> Response:
     need_everywhere(caller)
     body = await asked(caller, RaiseFormatIn)
     log = caller.gateway.log
-    before, to = log.format, body.to_format or log_format.FORMAT
+    before, to = log.format, body.to_format or log_format.newest()
     try:
         log_format.check_raise(before, to)
         if not body.dry_run:

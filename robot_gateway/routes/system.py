@@ -1,6 +1,7 @@
 """Life, readiness, figures, version, the list of reasons, and the documentation pages."""
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -17,25 +18,29 @@ router = APIRouter(tags=["system"])
 
 
 @router.get("/healthz", summary="Alive")
-async def healthz() -> Response:
-    """200 as long as the process answers."""
-    return PlainTextResponse("alive\n")
+async def healthz(caller: Calling) -> Response:
+    """200 as long as the process answers; `degraded` where `/readyz` has something to say."""
+    worse = caller.gateway.degraded_parts()
+    return PlainTextResponse(f"alive, degraded: {', '.join(worse)}; see /readyz\n" if worse else "alive\n")
 
 
 @router.get("/readyz", summary="Ready")
 async def readyz(caller: Calling) -> Response:
-    """200 when every part is ready, else 503; one line for each part."""
-    parts = await asyncio.to_thread(caller.gateway.readiness)
-    lines = [f"{name}: {'ready' if problem is None else problem}" for name, problem in parts]
-    status = 200 if all(problem is None for _, problem in parts) else 503
-    return PlainTextResponse("\n".join(lines) + "\n", status)
+    """200 when every part is ready, else 503; one line for each part, which says what to do about it.
+
+    A degraded part works, but is not as it should be. Pools are named to those who may read all of them.
+    """
+    with_names = caller.principal.everywhere and caller.principal.may("read")
+    parts = await asyncio.to_thread(partial(caller.gateway.readiness, with_names=with_names))
+    status = 200 if all(part.ready for part in parts) else 503
+    return PlainTextResponse("".join(f"{part}\n" for part in parts), status)
 
 
 @router.get("/metrics", summary="Figures for Prometheus")
 async def metrics(caller: Calling) -> Response:
-    """Prometheus' text format; needs a token that may read."""
+    """Prometheus' text format; needs a token that may read, and shows the pools that it is for."""
     caller.need("read")
-    return Response(caller.gateway.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(caller.gateway.figures(caller.principal), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/v1/version", summary="Version and log")

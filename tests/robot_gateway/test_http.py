@@ -494,7 +494,7 @@ def test_what_the_gateway_says_about_itself(site: Site) -> None:
     for word, reason in REASONS.items():
         shown = site.client.get(f"/v1/problems/{word}").json()
         assert (shown["reason"], shown["retryable"], shown["remedy"]) == (word, reason.retryable, reason.remedy)
-    site.submit("secret-pool", id="secret-task")
+    site.submit("hall-a", id="secret-task", target="secret-target")
     metrics = site.client.get("/metrics").text
     assert "fleetlog_gateway_requests_total{" in metrics
     assert "fleetlog_gateway_sessions 0.0" in metrics

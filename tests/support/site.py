@@ -66,6 +66,7 @@ class Site:
         self._after_wait_s = after_wait_s
         self._parts = ExitStack()
         self._threads: list[threading.Thread] = []
+        self.stop_projector: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
         with ExitStack() as parts:
@@ -87,6 +88,8 @@ class Site:
             self.gateway = Gateway(
                 log, self.tables, self.settings, self.name, folder / "bulk", after_wait_s=self._after_wait_s
             )
+            if not self._scripted:
+                self.gateway.watch_owners(self.processor.statuses, self.processor.why_not_ready)
             self.served = Served(self.gateway).start()
             parts.callback(self.served.stop)
             self.url = self.served.url
@@ -115,6 +118,7 @@ class Site:
             thread.join()
             projector.close()
 
+        self.stop_projector = end
         (parts or self._parts).callback(end)
 
     # ---- what tests do ----
