@@ -314,6 +314,24 @@ class Tables:
         """The queue figures of each kind of a pool."""
         return self._answer(pool, lambda store: kind_figures(store, pool, self._clock()))
 
+    def stats(self, pool: str, start: int, end: int, step_ms: int) -> Answer[Stats | Refusal | None]:
+        """Figures of a pool from `start` to `end` (ms since 1970), whole and by step; None where there is no such pool.
+
+        Refused: invalid_field (`/from`, `/to`, `/step_s`) where that is empty, too long ago or too much at once.
+        """
+
+        def work(store: Store) -> Stats | Refusal | None:
+            now_at = self._clock()
+            span = span_of(start, end, step_ms, now_at)
+            row: Progress | None = entity_of(store, Entity.PROGRESS, pool, "")
+            if row is None:
+                return None
+            if isinstance(span, Refusal):
+                return span
+            return stats_of(store, pool, overview(store, row, now_at), span, max(now_at, row["last_at"]))
+
+        return self._answer(pool, work)
+
     def schedule(self, pool: str, schedule: str) -> Answer[ScheduleCard | None]:
         """One schedule, or None."""
         return self._answer(pool, lambda store: entity_of(store, Entity.SCHEDULE, pool, schedule))
