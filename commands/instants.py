@@ -14,12 +14,14 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-
 from commands.reasons import Refusal
+
+# Imported where it is used: a submitter's command line reads tasks by the rules of `decide`, and installs no calendar.
+if TYPE_CHECKING:
+    from cronsim import CronSim
 
 EVERY_MIN_MS: Final = 1_000
 EVERY_MAX_MS: Final = 366 * 86_400_000
@@ -45,6 +47,8 @@ def cron_problem(cron: str, zone: str | None) -> Refusal | None:
     if zone is not None and zone not in zone_names():
         text = f"{zone[:100]!r} is no time zone: name one like Europe/Berlin, or UTC"
         return Refusal("invalid_field", text, "/zone")
+    from cronsim import CronSim, CronSimError
+
     fields = cron.split()
     if len(fields) != 5 or len(cron) > CRON_CHARS_MAX:
         return Refusal("invalid_field", "a cron pattern is minute, hour, day, month and weekday: 30 2 * * *", "/cron")
@@ -160,8 +164,10 @@ def _offsets_at(name: str, instants: list[datetime]) -> tuple[timedelta, ...]:
 
 
 @lru_cache(maxsize=4_096)
-def _pattern(cron: str) -> CronSim:
+def _pattern(cron: str) -> "CronSim":
     """The pattern, read; copied for each use. Its times are local times without a zone. Raises CronSimError."""
+    from cronsim import CronSim
+
     return CronSim(cron, datetime(2000, 1, 1))  # noqa: DTZ001
 
 

@@ -57,11 +57,7 @@ class Schedule:
 
     def due_at(self, instant: int) -> int:
         """When the firing of `instant` is due: its jitter later, always the same."""
-        return (
-            instant + int(jitter_share(firing_id(self.name, instant), 0) * self.jitter_ms)
-            if self.jitter_ms
-            else instant
-        )
+        return firing_due_at(self.name, instant, self.jitter_ms)
 
     def as_row(self) -> list[Any]:
         """For snapshots."""
@@ -85,6 +81,11 @@ def _skipped_row(skipped: Skipped | None) -> list[Any] | None:
 def firing_id(schedule: str, instant: int) -> str:
     """The id of the task that a schedule submits for an instant (ms, a whole second): nightly@20261130T020000Z."""
     return f"{schedule}{FIRING_MARK}{datetime.fromtimestamp(instant // 1_000, UTC):%Y%m%dT%H%M%SZ}"
+
+
+def firing_due_at(schedule: str, instant: int, jitter_ms: int) -> int:
+    """When a firing is due: its instant, and a share of the jitter that follows from its id."""
+    return instant + int(jitter_share(firing_id(schedule, instant), 0) * jitter_ms) if jitter_ms else instant
 
 
 def firing_of(task: str) -> tuple[str, int] | None:

@@ -16,8 +16,9 @@ def tell(event: Event) -> str:
 
 
 def subject(event: Event) -> str:
-    """What the event is about: its task, else its robot, else its pool."""
-    return str(event.get("task") or event.get("robot") or event.get("pool") or "")
+    """What the event is about: its task, else its robot, its schedule, its pool."""
+    names = (event.get(name) for name in ("task", "robot", "schedule", "pool"))
+    return next((name for name in names if isinstance(name, str) and name), "")
 
 
 def kind_of(event: Event) -> str:
@@ -30,6 +31,14 @@ def said(body: Any) -> str:
     if isinstance(body, Mapping):
         return str(body["json"]) if "json" in body else "(sealed)"
     return "" if body is None else str(body)
+
+
+def schedule_words(schedule: Mapping[str, Any]) -> str:
+    """When a schedule fires: `every 60 s`, or `30 2 * * * Europe/Berlin`. Takes events and resources."""
+    if schedule.get("cron"):
+        return f"{schedule['cron']} {schedule.get('zone', 'UTC')}"
+    every_s = schedule["every_ms"] / 1000 if "every_ms" in schedule else schedule.get("every_s", 0)
+    return f"every {every_s:g} s"
 
 
 def limit_words(limit: Mapping[str, Any]) -> str:
@@ -159,7 +168,7 @@ _TELLERS: Final[dict[str, Callable[[Event], str]]] = {
     "DispatchResumed": lambda e: f"{_scope(e)} resumed{_because(e)}",
     "LimitSet": lambda e: f"limit of {e.get('scope')} {e.get('name')} set by {e.get('actor')}: {limit_words(e)}",
     "LimitRemoved": lambda e: f"limit of {e.get('scope')} {e.get('name')} removed",
-    "ScheduleSet": lambda e: f"schedule {e.get('schedule')} set by {e.get('actor')}",
+    "ScheduleSet": lambda e: f"schedule {e.get('schedule')} set by {e.get('actor')}: {schedule_words(e)}",
     "SchedulePaused": lambda e: f"schedule {e.get('schedule')} paused{_because(e)}",
     "ScheduleResumed": lambda e: f"schedule {e.get('schedule')} resumed",
     "ScheduleDeleted": lambda e: f"schedule {e.get('schedule')} deleted{_because(e)}",

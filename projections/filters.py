@@ -53,6 +53,18 @@ def _inside(outer: str, name: str) -> Field:
     return Field("text", lambda card: card.get(outer, {}).get(name))
 
 
+def _task_of(event: Card) -> Any:
+    """The task that an event is about; a schedule's event holds a submission there."""
+    task = event.get("task")
+    return task if isinstance(task, str) else None
+
+
+def _schedule_of(event: Card) -> Any:
+    """The schedule that an event is about, or that its task comes from."""
+    schedule = event.get("schedule")
+    return schedule.get("id") if isinstance(schedule, Mapping) else schedule
+
+
 def _number(name: str) -> Field:
     return Field("number", lambda card: card.get(name, 0))
 
@@ -95,8 +107,9 @@ FIELDS: Final[dict[Subject, dict[str, Field]]] = {
     },
     "event": {
         "pool": _text("pool"),
-        "id": _text("task"),
-        "task": _text("task"),
+        "id": Field("text", _task_of),
+        "task": Field("text", _task_of),
+        "schedule": Field("text", _schedule_of),
         "type": Field("text", lambda card: str(card.get("type", "")).partition(".")[0]),
         "state": Field("text", lambda card: card.get("to"), get_args(TaskState)),
         "kind": _text("kind"),

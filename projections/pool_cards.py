@@ -17,6 +17,7 @@ from projections.cards import (
 PoolRule = Callable[[PoolCard, Stored], PoolCard]
 ScheduleRule = Callable[[ScheduleCard | None, Stored], ScheduleCard | None]
 
+_KEPT: Final = ("paused", "fired", "last_fired", "skipped", "last_skipped")
 _SCHEDULE_FIELDS: Final = ("schedule", "every_ms", "cron", "zone", "overlap", "catch_up", "jitter_ms", "task")
 
 
@@ -139,6 +140,9 @@ def _schedule_set(card: ScheduleCard | None, event: Stored) -> ScheduleCard:
     new: Stored = {name: event[name] for name in _SCHEDULE_FIELDS if name in event}
     new |= {"pool": event["pool"], "sequence": event["sequence"], "set_at": event["occurred_at"]}
     new |= {"actor": event["actor"], "fired": 0, "skipped": 0}
+    if card is not None:
+        # A replacement goes on with what its schedule came to, and with its pause.
+        new |= {name: card[name] for name in _KEPT if name in card}
     return new  # type: ignore[return-value]
 
 

@@ -13,7 +13,21 @@ from robot_gateway.edge import REQUEST_ID_HEADER, Edge, no_unknown_query, on_htt
 from robot_gateway.gateway import Gateway
 from robot_gateway.http import BODY_MODELS, COMMAND_HEADER, POSITION_HEADER
 from robot_gateway.problems import RefusedRequest
-from robot_gateway.routes import bulk, clock, events, limits, lists, log, pools, robots, system, task_verbs, tasks
+from robot_gateway.routes import (
+    bulk,
+    clock,
+    events,
+    limits,
+    lists,
+    log,
+    pools,
+    robots,
+    schedules,
+    stats,
+    system,
+    task_verbs,
+    tasks,
+)
 from robot_gateway.version import VERSION
 from streams.port import LogFault
 
@@ -40,7 +54,7 @@ def create_app(gateway: Gateway) -> FastAPI:
             HTTPException: on_http,
         },
     )
-    for part in (tasks, task_verbs, lists, bulk, pools, limits, robots, events, clock, log, system):
+    for part in (tasks, task_verbs, lists, bulk, stats, pools, limits, schedules, robots, events, clock, log, system):
         app.include_router(part.router)
     app.add_middleware(Edge, gateway=gateway)
     if gateway.settings.origins:

@@ -55,7 +55,7 @@ class EventView:
         parts = Filter("event", tuple(p for p in self.filter.parts if p.name in OF_THE_TASK))
         for said in _said_about(event):
             card = None
-            if "task" in said and "kind" not in said:
+            if isinstance(said.get("task"), str) and "kind" not in said:
                 card = await card_of(said["pool"], said["task"])
             known = {name: card[name] for name in OF_THE_TASK if name in card} if card else {}
             if parts.matches({**known, **said}, now_ms()):
@@ -85,6 +85,8 @@ def without_bodies(value: bytes) -> bytes:
     """An event without what submitters and robots put in."""
     event = from_json(value)
     shown = {name: inner for name, inner in event.items() if name not in _BODIES}
+    if isinstance(shown.get("task"), dict):  # a schedule's submission
+        shown["task"] = {name: inner for name, inner in shown["task"].items() if name not in _BODIES}
     for name in _LISTS:
         if isinstance(shown.get(name), list):
             shown[name] = [{k: v for k, v in item.items() if k not in _BODIES} for item in shown[name]]

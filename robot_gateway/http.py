@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from commands.reasons import Refusal
+from commands.schedules import SCHEDULE_CHARS_MAX
 from commands.vocabulary import KIND_CHARS_MAX, NAME_CHARS_MAX
 from robot_gateway.gateway import Gateway
 from robot_gateway.models import Strict, read_model
@@ -24,9 +25,13 @@ POSITION_HEADER: Final = "Fleetlog-Position"
 COMMAND_HEADER: Final = "Idempotency-Key"
 WAIT_S_MAX: Final = 300.0
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
+TASK_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]*(@[0-9TZ]+)?$"
+"""An id of a task: one that was given, or that of a schedule's firing."""
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 
 PathName = Annotated[str, Path(pattern=_NAME, max_length=NAME_CHARS_MAX)]
+PathTask = Annotated[str, Path(pattern=TASK_NAME, max_length=NAME_CHARS_MAX)]
+PathSchedule = Annotated[str, Path(pattern=_NAME, max_length=SCHEDULE_CHARS_MAX)]
 PathKind = Annotated[str, Path(pattern=_NAME, max_length=KIND_CHARS_MAX)]
 
 

@@ -10,12 +10,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic_core import to_json
 
 from commands import inputs as i
+from commands.decide.schedules import CATCH_UP_MAX, schedule_problem, task_problem
 from commands.decide.submit import submission_problem
 from commands.events import Deadlines, InstantDeadline, RunDeadline, TaskChanges
+from commands.instants import CRON_CHARS_MAX, EVERY_MAX_MS
 from commands.json_limits import parse_json
 from commands.limits import BURST_MAX, RATE_MAX, RATE_MIN, RUNNING_MAX
 from commands.reasons import Refusal
-from commands.vocabulary import KIND_CHARS_MAX, NAME_CHARS_MAX, PRIORITY_MAX
+from commands.vocabulary import KIND_CHARS_MAX, NAME_CHARS_MAX, PRIORITY_MAX, Overlap
 from robot_gateway.reading import pointer
 from robot_gateway.wire import instant_ms, instant_text, to_ms
 
@@ -259,6 +261,35 @@ class BulkIn(ReasonIn):
     result: Any = None
 
 
+class ScheduleIn(Strict):
+    """When a task is submitted again and again: `every_s`, or a `cron` pattern in a time `zone` (UTC).
+
+    `overlap`: what an instant does while a firing is open. `catch_up`: how many missed instants become tasks later.
+    `jitter_s`: each firing is late by up to that, always by the same. The id of `task` is made; leave it out.
+    """
+
+    every_s: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    cron: Annotated[str, Field(max_length=CRON_CHARS_MAX)] | None = None
+    zone: Annotated[str, Field(max_length=100)] | None = None
+    overlap: Overlap = "skip"
+    catch_up: Annotated[int, Field(ge=0, le=CATCH_UP_MAX)] = 1
+    jitter_s: Seconds = 0
+    task: TaskIn
+
+    def in_log(self, schedule: str) -> i.ScheduleBody:
+        """The same in log units."""
+        return i.ScheduleBody(
+            schedule=schedule,
+            every_ms=_ms(self.every_s),
+            cron=self.cron,
+            zone=self.zone,
+            overlap=self.overlap,
+            catch_up=self.catch_up,
+            jitter_ms=to_ms(self.jitter_s),
+            task=self.task.in_log(schedule),
+        )
+
+
 class LimitIn(Strict):
     """At least one of `running` (tasks at once) and `rate_per_s` (begun a second, with up to `burst` together: 1)."""
 
@@ -342,6 +373,19 @@ def _model_in(annotation: Any) -> type[Strict] | None:
         return annotation
     parts = (_model_in(part) for part in getattr(annotation, "__args__", ()))
     return next((part for part in parts if part is not None), None)
+
+
+def schedule_of(body: ScheduleIn, schedule: str) -> i.ScheduleBody | Refusal:
+    """The schedule in log units, or what is wrong with it whatever the pool."""
+    if body.task.id is not None:
+        return Refusal("invalid_field", "the id is made from schedule and instant", "/task/id")
+    if body.every_s is not None and abs(body.every_s) > EVERY_MAX_MS:
+        return Refusal("invalid_field", "an interval is at most 366 days", "/every")
+    asked = body.in_log(schedule)
+    problem = task_problem(asked.task)
+    if problem is not None:
+        return Refusal(problem.reason, problem.text, f"/task{problem.field or ''}")
+    return schedule_problem(asked) or asked
 
 
 def submission_of(task: TaskIn, task_id: str, payload_max: int) -> i.Submission | Refusal:

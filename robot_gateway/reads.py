@@ -22,6 +22,7 @@ from projections.store import StoreFault, StoreMissing
 from robot_gateway.ended_watch import EndedWatch, has_ended
 from robot_gateway.event_views import EventView, now_ms, without_bodies
 from robot_gateway.problems import RefusedRequest, refuse
+from robot_gateway.schedules import next_firings, schedule_resource
 from robot_gateway.tokens import Principal
 from robot_gateway.wire import to_http
 from streams.port import LogReader, Topic, partition_of
@@ -262,6 +263,35 @@ class Reads:
         items = [to_http(limit) for limit in found.value]
         return {"items": items, "next": None, "position": str(found.position)}
 
+    # ---- schedules ----
+
+    async def schedules(self, pool: str, limit: int, cursor: str | None, *, with_bodies: bool) -> Resource:
+        """A page of schedules, each with its next firing."""
+        found = await self.run(self._tables.schedules, pool, limit, cursor)
+        if isinstance(found, Refusal):
+            raise RefusedRequest(found)
+        items = await self.run(lambda: [schedule_resource(card, now_ms(), with_bodies) for card in found.items])
+        return {"items": items, "next": found.next, "position": str(found.position)}
+
+    async def schedule(self, pool: str, schedule: str, *, with_bodies: bool) -> Resource:
+        """One schedule. Raises RefusedRequest: no_such_schedule."""
+        card, position = await self._schedule(pool, schedule)
+        shown = await self.run(schedule_resource, card, now_ms(), with_bodies)
+        return shown | {"position": position}
+
+    async def next_firings(self, pool: str, schedule: str, count: int, after: int | None) -> Resource:
+        """The next `count` instants of a schedule, later than `after`. Raises RefusedRequest: no_such_schedule."""
+        card, position = await self._schedule(pool, schedule)
+        items = await self.run(next_firings, card, now_ms() if after is None else after, count)
+        zone = {"zone": card["zone"]} if "zone" in card else {}
+        return {"items": items, **zone, "paused": "paused" in card, "next": None, "position": position}
+
+    async def _schedule(self, pool: str, schedule: str) -> tuple[Any, str]:
+        found = await self.run(self._tables.schedule, pool, schedule)
+        if found.value is None:
+            raise refuse("no_such_schedule", f"there is no schedule {schedule} in pool {pool}")
+        return found.value, str(found.position)
+
     # ---- pools ----
 
     async def pools(self, principal: Principal, limit: int, cursor: str | None) -> Resource:
@@ -284,6 +314,10 @@ class Reads:
         if found.value is None:
             return None
         return pool_resource(found.value, with_kinds=True) | {"position": str(found.position)}
+
+    async def stats(self, pool: str, start: int, end: int, step_ms: int) -> Answer[Any]:
+        """Figures of a pool over a time (ms since 1970), as the tables give them."""
+        return await self.run(self._tables.stats, pool, start, end, step_ms)
 
     async def pool_refusal(self, pool: str) -> Refusal | None:
         """Why nothing can begin in `pool`: it does not exist. Waits a little for the tables."""

@@ -118,6 +118,10 @@ def _checkpoints(saved: Any) -> Any:
     return [{"number": number, "attempt": attempt, "saved_at": instant_text(at)} for number, attempt, at in saved]
 
 
+def _last_skipped(skipped: Any) -> Any:
+    return to_http(skipped) | {name: instant_text(skipped[name]) for name in ("first", "last")}
+
+
 def _said(body: Any) -> Any:
     """A text that the log keeps as a body: its JSON, where it is not sealed."""
     return body["json"] if isinstance(body, dict) and body.keys() == {"json"} else body
@@ -128,6 +132,7 @@ _SPECIAL: Final[dict[str, Callable[[Any], Any]]] = {
     "holds": _holds,
     "missed": _missed,
     "checkpoints": _checkpoints,
+    "last_skipped": _last_skipped,
     "note": _said,
     "text": _said,
     "message": _said,
@@ -160,7 +165,7 @@ def settings_in(asked: Mapping[str, Any]) -> dict[str, Any]:
     return into
 
 
-_FIELDS: Final = {"lease": "lease_s", "accept": "accept_s", "passing": "pass"}
+_FIELDS: Final = {"lease": "lease_s", "accept": "accept_s", "passing": "pass", "every": "every_s", "jitter": "jitter_s"}
 
 
 def field_outside(field: str | None) -> str | None:

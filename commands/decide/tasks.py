@@ -17,6 +17,7 @@ from commands.decide.submit import (
     requirement_problem,
 )
 from commands.reasons import Refusal
+from commands.schedules import firing_of
 from commands.state import Attempt, Ended, Held, PoolState, Task
 from commands.vocabulary import INTEGER_MAX, PRIORITY_MAX, is_name
 
@@ -239,7 +240,7 @@ def _scope_name(body: i.ScopeBody) -> str | None:
 def _scope_problem(state: PoolState, body: i.ScopeBody) -> Refusal | None:
     if body.scope == "pool":
         return None
-    if body.name is None or not is_name(body.name):
+    if body.name is None or not (is_name(body.name) or (body.scope == "task" and firing_of(body.name))):
         return Refusal("invalid_field", f"which {body.scope}?", "/name")
     if body.scope == "task" and body.name not in state.tasks:
         if body.name in state.ended:

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from commands import inputs as i
-from robot_gateway.http import Calling, PathName, asked, takes
+from robot_gateway.http import Calling, PathName, PathTask, asked, takes
 from robot_gateway.models import PatchIn, PauseIn, ReasonIn, RedriveIn, ReleaseIn, ResolveIn
 from robot_gateway.routes.asking import pause_scope, perform, resume_scope, task_verb
 from robot_gateway.routes.permits import may_cancel
@@ -13,7 +13,7 @@ router = APIRouter(prefix="/v1/pools/{pool}/tasks/{task}", tags=["tasks"])
 
 
 @router.patch("", openapi_extra=takes(PatchIn), summary="Change a waiting task")
-async def change(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def change(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """Priority, requirement, prefer, slot cost, deadlines, not-before, labels."""
     caller.need("verb", pool)
     body = await asked(caller, PatchIn)
@@ -22,14 +22,14 @@ async def change(caller: Calling, pool: PathName, task: PathName) -> Response:
 
 
 @router.post("/cancel", openapi_extra=takes(ReasonIn), summary="Nobody wants the task any more")
-async def cancel(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def cancel(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """At once where it does not run; a robot that runs it is told, and may still complete it."""
     await may_cancel(caller, pool, task)
     return await task_verb(caller, pool, task, i.CancelTask)
 
 
 @router.post("/redrive", openapi_extra=takes(RedriveIn), summary="Put a dead letter back")
-async def redrive(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def redrive(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """Its counters begin at 0 again; fields may be changed on the way."""
     caller.need("verb", pool)
     body = await asked(caller, RedriveIn)
@@ -38,14 +38,14 @@ async def redrive(caller: Calling, pool: PathName, task: PathName) -> Response:
 
 
 @router.post("/discard", openapi_extra=takes(ReasonIn), summary="Give a dead letter up")
-async def discard(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def discard(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """A reason is required; it is recorded."""
     caller.need("verb", pool)
     return await task_verb(caller, pool, task, i.DiscardTask)
 
 
 @router.post("/release", openapi_extra=takes(ReleaseIn), summary="End the lease of a task")
-async def release(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def release(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """A reason is required. Slot and target stay held until the robot has surely stopped, unless forced."""
     caller.need("verb", pool)
     body = await asked(caller, ReleaseIn)
@@ -54,7 +54,7 @@ async def release(caller: Calling, pool: PathName, task: PathName) -> Response:
 
 
 @router.post("/resolve", openapi_extra=takes(ResolveIn), summary="Say that a LOST or DEAD task is done")
-async def resolve(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def resolve(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """A reason is required; a result may be given."""
     caller.need("verb", pool)
     body = await asked(caller, ResolveIn)
@@ -63,12 +63,12 @@ async def resolve(caller: Calling, pool: PathName, task: PathName) -> Response:
 
 
 @router.post("/pause", openapi_extra=takes(PauseIn), summary="Do not assign the task")
-async def pause(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def pause(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """Until resumed, or until an instant."""
     return await pause_scope(caller, pool, "task", task)
 
 
 @router.post("/resume", openapi_extra=takes(ReasonIn), summary="Assign the task again")
-async def resume(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def resume(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """The reverse of pause."""
     return await resume_scope(caller, pool, "task", task)

@@ -13,6 +13,7 @@ from robot_gateway.http import (
     Caller,
     Calling,
     PathName,
+    PathTask,
     accepted,
     body_of,
     json_response,
@@ -87,7 +88,7 @@ async def _tasks_in(caller: Caller) -> tuple[list[TaskIn], bool]:
 
 @router.get("/{task}", summary="The task as it stands")
 async def task_as_it_stands(
-    caller: Calling, pool: PathName, task: PathName, wait_s: WaitS = 0, after: After = None
+    caller: Calling, pool: PathName, task: PathTask, wait_s: WaitS = 0, after: After = None
 ) -> Response:
     """With `wait_s` it answers when the task has ended, or after that time."""
     reads = caller.gateway.reads
@@ -100,13 +101,13 @@ async def task_as_it_stands(
 
 
 @router.get("/{task}/result", summary="What the task came to")
-async def result(caller: Calling, pool: PathName, task: PathName, after: After = None) -> Response:
+async def result(caller: Calling, pool: PathName, task: PathTask, after: After = None) -> Response:
     """The result as the robot gave it; null where there is none."""
     return await _body(caller, pool, task, "result", after)
 
 
 @router.get("/{task}/payload", summary="What the task was given")
-async def payload(caller: Calling, pool: PathName, task: PathName, after: After = None) -> Response:
+async def payload(caller: Calling, pool: PathName, task: PathTask, after: After = None) -> Response:
     """The payload as it was submitted; null where there is none. A robot reads that of its own task."""
     return await _body(caller, pool, task, "payload", after)
 
@@ -120,7 +121,7 @@ async def _body(caller: Caller, pool: str, task: str, which: str, after: str | N
 
 
 @router.get("/{task}/checkpoints", summary="The newest checkpoints")
-async def checkpoints(caller: Calling, pool: PathName, task: PathName, after: After = None) -> Response:
+async def checkpoints(caller: Calling, pool: PathName, task: PathTask, after: After = None) -> Response:
     """Numbers, attempts and instants; the values are at `/checkpoints/{number}`."""
     reads = caller.gateway.reads
     await reads.reach(after)
@@ -133,7 +134,7 @@ async def checkpoints(caller: Calling, pool: PathName, task: PathName, after: Af
 
 
 @router.get("/{task}/checkpoints/{number}", summary="The value of one checkpoint")
-async def checkpoint(caller: Calling, pool: PathName, task: PathName, number: int) -> Response:
+async def checkpoint(caller: Calling, pool: PathName, task: PathTask, number: int) -> Response:
     """As the robot saved it."""
     await may_read_bodies(caller, pool, task)
     value, position = await caller.gateway.reads.checkpoint(pool, task, number)
@@ -144,7 +145,7 @@ async def checkpoint(caller: Calling, pool: PathName, task: PathName, number: in
 async def history(
     caller: Calling,
     pool: PathName,
-    task: PathName,
+    task: PathTask,
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
     cursor: Annotated[str | None, Query(max_length=2000)] = None,
@@ -157,7 +158,7 @@ async def history(
 
 
 @router.get("/{task}/why", summary="Why the task is where it is")
-async def why(caller: Calling, pool: PathName, task: PathName) -> Response:
+async def why(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """Asks the owner of the pool: what holds the task, and a sentence."""
     await may_read(caller, pool, task)
     return await perform(caller, pool, i.Explain, i.TaskVerb(task=task))

@@ -262,7 +262,11 @@ def test_schedules_limits_requirements(world: World) -> None:
         e.LimitRemoved(scope="key", name_="bob"),
         e.RequirementUnsatisfiable(requirement=["tpu"], slot_cost=1, waiting=4, first_task="t1", missing=["tpu"]),
     )
-    schedule = world.tables.schedules(POOL).value[0]
+    found = world.tables.schedules(POOL)
+    assert isinstance(found, Page)
+    schedule = found.items[0]
+    assert world.tables.schedule(POOL, "nightly").value == schedule
+    assert world.tables.schedule(POOL, "ghost").value is None
     assert (schedule["schedule"], schedule["fired"], schedule["skipped"], schedule["zone"]) == (
         "nightly",
         1,
