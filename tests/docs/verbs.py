@@ -16,8 +16,8 @@ def program() -> Any:
 
 
 def untrue(words: Sequence[str]) -> list[str]:
-    """The words that are no verb, and the options that the verb does not have."""
-    command, rest = program(), list(words)
+    """The words that are no verb, and the options that the verb does not have. What follows `--` is another program."""
+    command, rest = program(), list(words[: words.index("--")] if "--" in words else words)
     while getattr(command, "commands", None) and rest and not rest[0].startswith("-"):
         if rest[0] not in command.commands:
             return [rest[0]]

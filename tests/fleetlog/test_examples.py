@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -22,6 +23,7 @@ from tests.support.fleet import Fleet, until
 from tests.support.ports import free_port
 
 BROKER = "127.0.0.1:9092"
+DEFAULT_GATEWAY = "http://127.0.0.1:8780"
 build()
 EXAMPLES = [(" ".join(verb.words), example) for verb in VERBS for example in verb.examples]
 GOES_ON = {"up", "gateway", "processor", "projector", "robot"}
@@ -63,6 +65,7 @@ def test_an_example_does_what_it_shows(
     verb: str,
     example: str,
     world: World,
+    fleet: Fleet,
     cli: CommandLine,
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -76,6 +79,9 @@ def test_an_example_does_what_it_shows(
         prepare_log(cli, example)
     else:
         world.hold(example)
+    example = example.replace(DEFAULT_GATEWAY, fleet.url)
+    # One of the examples starts `fleetlog robot`.
+    monkeypatch.setenv("PATH", f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}")
     if verb == "pool set" or verb == "pool show":
         monkeypatch.delenv("FLEETLOG_POOL")
     for line in BEFORE.get(verb, []):
