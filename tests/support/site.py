@@ -129,6 +129,11 @@ class Site:
         assert answer.status_code in (200, 201), answer.text
         return dict(answer.json())
 
+    def settled(self, answer: dict[str, Any]) -> None:
+        """Waits until the tables include what was answered."""
+        after = {"after": answer["position"]}
+        until(lambda: self.client.get("/v1/tasks/count", params=after).status_code == 200, "the tables")
+
     def task(self, task: str, pool: str = "hall-a") -> dict[str, Any]:
         """A task as it stands."""
         answer = self.client.get(f"/v1/pools/{pool}/tasks/{task}")
