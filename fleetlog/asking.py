@@ -111,9 +111,9 @@ class Asking:
         """As post."""
         return self._ask("PUT", path, {}, body, command_id or str(uuid.uuid4()))
 
-    def delete(self, path: str, *, command_id: str | None = None) -> Any:
-        """As post, without a body."""
-        return self._ask("DELETE", path, {}, None, command_id or str(uuid.uuid4()))
+    def delete(self, path: str, body: Any = None, *, command_id: str | None = None) -> Any:
+        """As post; mostly without a body."""
+        return self._ask("DELETE", path, {}, body or None, command_id or str(uuid.uuid4()))
 
     def settle(self, answer: Mapping[str, Any]) -> None:
         """Waits until the tables include what was answered, so that the next verb sees it; a little at most."""

@@ -10,10 +10,11 @@ import typer
 from fleetlog.problems import DONE, INTERRUPTED, NO_ANSWER, REFUSED, WRONG_USAGE, Problem
 from fleetlog.verb import GROUPS, VERBS, Verb
 
-MODULES: Final = ("start", "work", "look", "mend", "setup", "limits", "log", "prove", "trying")
+MODULES: Final = ("start", "work", "look", "mend", "setup", "limits", "schedules", "log", "prove", "trying")
 SUBJECTS: Final = {
     "pool": "Pools: create, show, set.",
     "limit": "Limits of a kind or limit key.",
+    "schedule": "Schedules, which submit a task again and again.",
     "token": "Tokens of a gateway's token file.",
     "log": "The log itself.",
     "clock": "The clock that the log goes by.",

@@ -98,7 +98,7 @@ def entry_of(answer: Answer) -> list[dict[str, Any]]:
 
 
 def resource_of(pool: str, accepted: dict[str, Any]) -> dict[str, Any]:
-    """What the owner said of a task, robot, schedule or pool, in HTTP units: its `id`, its `pool`, and how it stands."""
+    """What the owner said of a task, robot, schedule or pool, in HTTP units: `id`, `pool`, and how it stands."""
     shown = to_http(accepted)
     for name in ("task", "robot", "schedule"):
         if isinstance(shown.get(name), str):

@@ -39,6 +39,7 @@ BEFORE = {
     "token revoke": ["token new bob --role viewer", "token new eve --role viewer"],
     "unfreeze": ["pool create hall-a"],
     "limit rm": ["limit set kind report --running 1", "limit set key tenant-1 --rate 0.1"],
+    **{f"schedule {verb}": ["schedule set nightly report --every 1d"] for verb in ("next", "pause", "resume", "rm")},
     "pool show": ["pool create default"],
     "pool set": ["pool create default"],
 }
