@@ -59,9 +59,7 @@ OnlyRows = Annotated[
 ]
 ListRows = Annotated[bool, typer.Option("--list", help="Show the rows and their rules, play none.")]
 AtOnce = Annotated[int, typer.Option("--at-once", min=1, max=64, metavar="N", help="How many rows are played at once.")]
-Patience = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=6, help="How long a row waits for what must come.")
-]
+WAITS = "How long a row waits for what must come."
 TokenFile = Annotated[
     Path | None,
     typer.Option(
@@ -87,7 +85,7 @@ def conformance_robot(
     only: OnlyRows = None,
     list_rows: ListRows = False,
     at_once: AtOnce = 4,
-    timeout: Patience = 15.0,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=6, help=WAITS)] = 15.0,
 ) -> None:
     """Hold a robot in any language against every row of the robot protocol.
 
@@ -137,7 +135,7 @@ def conformance_gateway(
         ),
     ] = None,
     at_once: AtOnce = 4,
-    timeout: Patience = 30.0,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=15, help=WAITS)] = 30.0,
 ) -> None:
     """Hold a gateway, with all that is before and behind it, against every row of the robot protocol.
 

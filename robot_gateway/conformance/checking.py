@@ -38,7 +38,7 @@ class Message(dict[str, Any]):
         raise Broken(f"a field {name!r}", self)
 
 
-def read_message(text: str | bytes) -> Any:
+def read_message(text: str | bytes | bytearray) -> Any:
     """The JSON that was received, its objects as Message. Raises Broken where it is none."""
     try:
         return json.loads(text, object_hook=Message)

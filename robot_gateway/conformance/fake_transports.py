@@ -34,6 +34,7 @@ class SocketSession(Session):
     ) -> None:
         super().__init__(gateway, robot, pool, headers)
         self._sock = sock
+        self.ponged = threading.Event()
         self._protocol = ServerProtocol(subprotocols=[Subprotocol(PROTOCOL)], max_size=2**24)
         self._lock = threading.Lock()
 
@@ -56,6 +57,8 @@ class SocketSession(Session):
                 for frame in events:
                     if isinstance(frame, Frame) and frame.opcode is Opcode.TEXT:
                         self.take(bytes(frame.data))
+                    elif isinstance(frame, Frame) and frame.opcode is Opcode.PONG:
+                        self.ponged.set()
         except OSError:
             pass
         finally:
@@ -72,6 +75,12 @@ class SocketSession(Session):
             if self._protocol.state is State.OPEN:
                 self._protocol.send_text(text)
                 self._flush()
+
+    def ping(self) -> None:
+        """Send a ping; the pong sets `ponged`."""
+        with self._lock:
+            self._protocol.send_ping(b"alive")
+            self._flush()
 
     def close(self, code: int, reason: str = "") -> None:
         with self._lock:

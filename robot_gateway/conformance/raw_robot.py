@@ -133,6 +133,15 @@ class RawRobot:
             return closed
         raise Broken("the session closed", list(self.inbox)[-3:] or "nothing")
 
+    def fetch(self, path: str) -> Any:
+        """The JSON at a path of the same gateway, with the same token. Raises Broken."""
+        try:
+            told = httpx.get(f"{self.url}{path}", headers=self.headers, timeout=self.patience_s)
+        except httpx.TransportError as failed:
+            raise Broken(f"an answer at {path}", f"{type(failed).__name__} ({failed})") from None
+        must(told.status_code == 200, f"HTTP 200 at {path}", f"HTTP {told.status_code} {brief(told.text)}")
+        return read_message(told.content)
+
     def send(self, text: str) -> None:
         """Sends a text as it is."""
         raise NotImplementedError

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from robot_gateway.conformance.gateway_rows import attempts, form, heartbeats, hello, messages
+from robot_gateway.conformance.gateway_rows import attempts, form, frames, heartbeats, hello, messages
 from robot_gateway.conformance.row import Row
 from robot_gateway.conformance.scene import Scene
 
 GATEWAY_ROWS: Final[tuple[Row[Scene], ...]] = tuple(
-    row for module in (hello, messages, heartbeats, attempts, form) for row in module.TABLE
+    row for module in (hello, messages, heartbeats, attempts, form, frames) for row in module.TABLE
 )
-"""Every row, for each transport; those marked `polling` for long polling alone."""
+"""Every row, for each transport; those marked with a transport for that one alone."""
 
 
 def rows_over(transport: str) -> list[Row[Scene]]:

@@ -30,6 +30,19 @@ def assign_says_what_the_robot_needs(scene: Scene) -> None:
     must(0 < assign["accept_within_ms"] <= LEASE_MS, "what is left to accept", assign)
 
 
+@TABLE.row("assign/payload-url")
+def a_large_payload_comes_as_a_path(scene: Scene) -> None:
+    """A payload above inline_max_bytes of hello comes as payload_url; the robot fetches it there with its token."""
+    robot = scene.enter()
+    robot.hello(inline_max_bytes=1024)
+    acked(ask(robot, "ready", {"n": 1}))
+    payload = {"points": "x" * 2000}
+    scene.submit(payload)
+    assign = robot.expect("assign")
+    must("payload" not in assign, "no payload within assign", assign)
+    same(robot.fetch(assign["payload_url"]), payload, "at payload_url")
+
+
 @TABLE.row("accept/lease")
 def the_ack_of_accept_says_the_lease(scene: Scene) -> None:
     """The ack of accept says lease_ms; stop_after_ms is the lease for requeue, and absent for never."""

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from robot_gateway.conformance.checking import Broken, Message, must, read_message, same
-from robot_gateway.conformance.gateway_rows.speaking import acked, answer, ask, refused, say
+from robot_gateway.conformance.gateway_rows.speaking import acked, answer, ask, closed_with, refused, say
 from robot_gateway.conformance.raw_robot import PollingRobot
 from robot_gateway.conformance.row import Table
 from robot_gateway.conformance.scene import Scene
@@ -56,8 +56,7 @@ def the_largest_message(scene: Scene) -> None:
     if isinstance(robot, PollingRobot):
         refused(answer(robot, ready), "too_large")
     else:
-        closed = robot.expect_closed()
-        must(closed.code == 1009, "close code 1009", f"{closed.code} {closed.reason}")
+        closed_with(robot, 1009)
 
 
 @TABLE.row("form/too-fast")
@@ -74,7 +73,51 @@ def too_fast(scene: Scene) -> None:
         """What is not read would hold up the closing handshake."""
 
 
+@TABLE.row("form/refused-too-often")
+def a_hundred_refusals_end_the_session(scene: Scene) -> None:
+    """99 refused messages in a minute are borne, the next one ends the session: close code 4006."""
+    robot = scene.enter()
+    robot.hello(slots=64)
+    for _ in range(99):
+        say(robot, "dance", {})
+    for _ in range(99):
+        refused(robot.expect("refused"), "unknown_type")
+    acked(ask(robot, "ready", {"n": 1}))
+    say(robot, "dance", {})
+    closed_with(robot, 4006)
+
+
 # ---- long polling ----
+
+
+STRICT = {
+    "session": ({"session": 5}, "/session"),
+    "seen": ({"seen": -1}, "/seen"),
+    "wait": ({"wait_ms": 25_001}, "/wait_ms"),
+    "unknown-field": ({"wait": 1}, "/wait"),
+}
+
+
+@TABLE.rows("poll/strict-{}", STRICT, POLLING)
+def a_poll_is_strict(scene: Scene, changed: dict[str, Any], field: str) -> None:
+    """A field of a poll that is out of range, of another type or unknown: 422 with a pointer to it."""
+    told = _polling(scene).poll([], **changed)
+    body = Message(read_message(told.content))
+    same((told.status_code, body["field"]), (422, field), "HTTP status and field")
+
+
+@TABLE.row("poll/hundred-messages", POLLING)
+def a_poll_holds_a_hundred_messages(scene: Scene) -> None:
+    """A hundred messages in one poll are taken, one more is refused with a pointer: 422 /messages."""
+    robot = _polling(scene)
+    beats = [
+        json.dumps({"type": "heartbeat", "id": robot.next_id(), "epoch": robot.epoch, "seq": n + 1, "holding": []})
+        for n in range(101)
+    ]
+    told = robot.poll(beats)
+    body = Message(read_message(told.content))
+    same((told.status_code, body["field"]), (422, "/messages"), "HTTP status and field")
+    _list(robot.poll(beats[:100]))
 
 
 @TABLE.row("poll/again-until-seen", POLLING)

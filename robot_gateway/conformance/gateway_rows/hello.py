@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from robot_gateway.conformance.checking import must, same, until
-from robot_gateway.conformance.gateway_rows.speaking import acked, answer, ask, cut, refused, say
+from robot_gateway.conformance.gateway_rows.speaking import acked, answer, ask, closed_with, cut, refused, say
 from robot_gateway.conformance.message_table import with_value
-from robot_gateway.conformance.raw_robot import PollingRobot, RawRobot
+from robot_gateway.conformance.raw_robot import PollingRobot
 from robot_gateway.conformance.row import Table
 from robot_gateway.conformance.scene import LEASE_MS, SHORT_WINDOW_S, WINDOW_S, Scene
 
@@ -92,7 +92,7 @@ def a_newer_session_supersedes(scene: Scene) -> None:
     """A newer session of the same robot: superseded, then close code 4001, to the older one."""
     older = scene.robot
     scene.enter().hello()
-    _closed_with(older, 4001)
+    closed_with(older, 4001)
     must(any(m["type"] == "superseded" and m["reason"] for m in older.inbox), "superseded before it", list(older.inbox))
 
 
@@ -105,7 +105,7 @@ def two_programs(scene: Scene) -> None:
     current.hello()
     intruder = scene.enter()
     intruder.say_hello()
-    _closed_with(intruder, 4002)
+    closed_with(intruder, 4002)
     acked(current.ask("ready", n=1))
     scene.expect_state("ERROR")
 
@@ -154,7 +154,7 @@ def bye(scene: Scene) -> None:
     """bye: ack, then close code 1000; what the robot worked on is free (AttemptStopped with why bye)."""
     about = scene.running()
     said = say(scene.robot, "bye", {"colour": 1})
-    _closed_with(scene.robot, 1000)
+    closed_with(scene.robot, 1000)
     heard = [m for m in scene.robot.inbox if "of" in m and m["of"] == said["id"]]
     must(heard and heard[0]["type"] == "ack", "ack to bye", heard)
     scene.expect_state("OFFLINE")
@@ -176,7 +176,7 @@ def a_retired_robot(scene: Scene) -> None:
     """An operator retires the robot: close code 4004."""
     robot = scene.robot
     scene.operate("retire", "sold")
-    _closed_with(robot, 4004)
+    closed_with(robot, 4004)
 
 
 @TABLE.row("session/draining")
@@ -197,9 +197,4 @@ def silence_of_six_windows(scene: Scene) -> None:
         told = robot.poll([])
         same((told.status_code, told.json().get("reason")), (410, "no_session"), "HTTP status and reason")
     else:
-        _closed_with(robot, 4008)
-
-
-def _closed_with(robot: RawRobot, code: int) -> None:
-    closed = robot.expect_closed()
-    must(closed.code == code, f"close code {code}", f"{closed.code} {closed.reason}")
+        closed_with(robot, 4008)

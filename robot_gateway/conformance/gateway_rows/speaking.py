@@ -50,6 +50,12 @@ def refused(told: Message, *reasons: str, field: str | None = None, retry: bool 
     return told
 
 
+def closed_with(robot: RawRobot, code: int) -> None:
+    """The gateway closes the session with this code. Raises Broken."""
+    closed = robot.expect_closed()
+    must(closed.code == code, f"close code {code}", f"{closed.code} {closed.reason}")
+
+
 def cut(robot: RawRobot) -> None:
     """Break the connection right after the last message was handed to the network."""
     if isinstance(robot, PollingRobot):

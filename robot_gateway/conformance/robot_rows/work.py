@@ -7,6 +7,7 @@ from typing import Any
 from robot_gateway.conformance.act import HANDLERS, POOL, RESENDS, ROBOT, Act
 from robot_gateway.conformance.checking import Message, must, same
 from robot_gateway.conformance.fake_session import Session
+from robot_gateway.conformance.fake_transports import SocketSession
 from robot_gateway.conformance.row import Table
 
 TABLE = Table[Act]()
@@ -184,6 +185,15 @@ def a_refused_report_is_dropped(act: Act) -> None:
 
 
 # ---- form ----
+
+
+@TABLE.row("form/ping")
+def a_ping_is_answered(act: Act) -> None:
+    """A WebSocket ping is answered by a pong. (By long polling there are none.)"""
+    session = act.begin()
+    if isinstance(session, SocketSession):
+        session.ping()
+        must(session.ponged.wait(act.gateway.patience_s), "a pong", "none")
 
 
 @TABLE.row("form/unknown-is-ignored")
