@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from commands.ids import name_id
 from commands.inputs import CommandBase
 from commands.reasons import Refusal
-from robot_gateway.bulk_folder import REFUSALS_SHOWN, BulkFolder, Selection, Tally, now_ms
+from robot_gateway.bulk_folder import REFUSALS_SHOWN, BulkFolder, Selection, Tally
 from robot_gateway.bulk_verbs import BULK_VERBS, selecting_filter
+from robot_gateway.event_views import now_ms
 from robot_gateway.models import BulkIn
 from robot_gateway.pending import Answer
 from robot_gateway.problems import RefusedRequest, refuse

@@ -15,7 +15,6 @@ import fcntl
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -193,11 +192,6 @@ class Writing:
         """Nothing came of it."""
         self._file.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from commands.reasons import Refusal
 from robot_gateway import bulk, bulk_folder
 from robot_gateway.bulk_folder import BulkFolder
+from robot_gateway.event_views import now_ms
 from robot_gateway.gateway import Gateway
 from robot_gateway.serve import Served
 from robot_gateway.tokens import new_token, write_tokens
@@ -238,7 +239,7 @@ def test_a_token_that_was_not_used_ends_after_an_hour(site: Site, pool: str, mon
     used, unused = (dry_run(site, "change", pool, after=after)["token"] for _ in range(2))
     act(site, "change", used, changed={"priority": 1})
     over(site.client, used)
-    later = bulk_folder.now_ms() + bulk_folder.SELECTION_S * 1000 + 1_000
+    later = now_ms() + bulk_folder.SELECTION_S * 1000 + 1_000
     monkeypatch.setattr(bulk, "now_ms", lambda: later)
 
     answer = site.client.post("/v1/bulk", json={"verb": "change", "token": unused, "changed": {"priority": 1}})
@@ -417,7 +418,7 @@ def test_who_may_do_bulk_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_old_selections_and_works_are_removed(tmp_path: Path) -> None:
     """An unused one after its hour, one that is over after a week, and never more than 16 unused."""
-    folder, now = BulkFolder(tmp_path / "bulk"), bulk_folder.now_ms()
+    folder, now = BulkFolder(tmp_path / "bulk"), now_ms()
     hour, week = bulk_folder.SELECTION_S * 1000, bulk_folder.KEPT_S * 1000
 
     def made(at: int, over_at: int | None = None) -> str:
