@@ -5,7 +5,7 @@ things (queue, timers, used slots, generations) are left out and rebuilt by `res
 log offsets as well and is sorted, so equal states have equal bytes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
@@ -56,41 +56,27 @@ _ATTEMPT_FIELDS: Final = tuple(f.name for f in fields(Attempt))
 _TERMS_FIELDS: Final = tuple(f.name for f in fields(Terms))
 
 
-def snapshot_lines(state: PoolState) -> Iterator[bytes]:
-    """The pool as lines of JSON, without line ends."""
-    yield to_json(["pool", ROWS_FORMAT, state.pool, _header(state) | _told(state)])
-    for robot in state.robots.values():
-        yield to_json(["robot", {name: getattr(robot, name) for name in _ROBOT_FIELDS}])
-    for target in state.targets.values():
-        yield to_json(["target", *_target_row(target)])
-    numbers: dict[int, int] = {}
-    for task in state.tasks.values():
-        number = numbers.get(id(task.terms))
-        if number is None:
-            number = numbers[id(task.terms)] = len(numbers)
-            yield to_json(["terms", number, _terms_row(task.terms)])
-        yield to_json(["task", number, *_task_row(task, task.offset)])
-    for hold in state.holds.values():
-        yield to_json(["hold", *_hold_row(hold)])
-    for schedule in state.schedules.rows.values():
-        yield to_json(["schedule", *schedule.as_row()])
-    for task_id, ended in state.ended.items():
-        yield to_json(["ended", *_ended_row(task_id, ended)])
-    for key, memory in state.commands.items():
-        yield to_json(["command", *_memory_row(key, memory)])
+def header_line(state: PoolState) -> bytes:
+    """The first line of a pool."""
+    return to_json(["pool", ROWS_FORMAT, state.pool, _header(state) | _told(state)])
+
+
+def robot_row(robot: Robot) -> dict[str, Any]:
+    """Name -> value of what is not derived."""
+    return {name: getattr(robot, name) for name in _ROBOT_FIELDS}
 
 
 def canonical(state: PoolState) -> bytes:
     """The same bytes for the same state, whatever led to it."""
     rows = [
         ["pool", _header(state)],
-        *(["robot", {name: getattr(r, name) for name in _ROBOT_FIELDS}] for _, r in sorted(state.robots.items())),
-        *(["target", *_target_row(t)] for _, t in sorted(state.targets.items())),
-        *(["task", _terms_row(t.terms), *_task_row(t, None)] for _, t in sorted(state.tasks.items())),
-        *(["hold", *_hold_row(h)] for _, h in sorted(state.holds.items())),
+        *(["robot", robot_row(r)] for _, r in sorted(state.robots.items())),
+        *(["target", *target_row(t)] for _, t in sorted(state.targets.items())),
+        *(["task", terms_row(t.terms), *task_row(t, None)] for _, t in sorted(state.tasks.items())),
+        *(["hold", *hold_row(h)] for _, h in sorted(state.holds.items())),
         *(["schedule", *schedule.as_row()] for _, schedule in sorted(state.schedules.rows.items())),
-        *(["ended", *_ended_row(name, row)] for name, row in state.ended.items()),
-        *(["command", *_memory_row(key, row)] for key, row in state.commands.items()),
+        *(["ended", *ended_row(name, row)] for name, row in state.ended.items()),
+        *(["command", *memory_row(key, row)] for key, row in state.commands.items()),
     ]
     return b"\n".join(to_json(row) for row in rows)
 
@@ -133,15 +119,18 @@ def _told(state: PoolState) -> dict[str, Any]:
     return {"chain": state.chain.hex(), "pauses": pauses}
 
 
-def _target_row(target: Target) -> list[Any]:
+def target_row(target: Target) -> list[Any]:
+    """Name, last service, level, holder."""
     return [target.name, target.last_served, target.level, None if target.holder is None else list(target.holder)]
 
 
-def _terms_row(terms: Terms) -> list[Any]:
+def terms_row(terms: Terms) -> list[Any]:
+    """The values in order."""
     return [getattr(terms, name) for name in _TERMS_FIELDS]
 
 
-def _task_row(task: Task, offset: int | None) -> list[Any]:
+def task_row(task: Task, offset: int | None) -> list[Any]:
+    """What is not derived; the canonical form has no offset."""
     return [
         task.id,
         task.sequence,
@@ -183,7 +172,8 @@ def _story_row(task: Task, with_offset: bool) -> dict[str, Any] | None:
     }
 
 
-def _hold_row(hold: Hold) -> list[Any]:
+def hold_row(hold: Hold) -> list[Any]:
+    """The values in order."""
     target = None if hold.target is None else hold.target.name
     return [hold.task, hold.attempt, hold.sequence, hold.robot, hold.slot_cost, target, hold.until]
 
@@ -196,7 +186,8 @@ def _reported_from(row: list[list[Any]]) -> Reported:
     return {(attempt, kind): late for attempt, kind, late in row}
 
 
-def _ended_row(task_id: str, ended: Ended) -> list[Any]:
+def ended_row(task_id: str, ended: Ended) -> list[Any]:
+    """The values in order."""
     reported = None if ended.reported is None else _reported_row(ended.reported)
     return [
         task_id,
@@ -211,7 +202,8 @@ def _ended_row(task_id: str, ended: Ended) -> list[Any]:
     ]
 
 
-def _memory_row(key: bytes, memory: Remembered) -> list[Any]:
+def memory_row(key: bytes, memory: Remembered) -> list[Any]:
+    """The values in order."""
     return [
         key.hex(),
         memory.digest.hex(),

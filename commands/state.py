@@ -22,6 +22,7 @@ from commands.task import Story as Story
 from commands.task import Task as Task
 
 if TYPE_CHECKING:
+    from commands.cut import Cut
     from commands.queue import Queue
     from commands.timers import Timers
 
@@ -206,6 +207,7 @@ class PoolState:
     unsatisfiable: set[tuple[tuple[str, ...], int]] = field(default_factory=set)
     limits: Limits = field(default_factory=Limits)
     schedules: Schedules = field(default_factory=Schedules)
+    cut: "Cut | None" = None
     shared_terms: "WeakValueDictionary[tuple[Any, ...], Terms]" = field(default_factory=WeakValueDictionary)
 
     @property

@@ -41,7 +41,6 @@ from streams.port import (
     Fenced,
     Log,
     LogCorrupt,
-    LogFault,
     LogMisconfigured,
     LogUnavailable,
     NoSuchPartition,
@@ -50,7 +49,8 @@ from streams.port import (
     SeatLost,
     partition_of,
 )
-from streams.takeover import FormatTooNew, load, take_snapshot
+from streams.snapshots import Keeper, Making
+from streams.takeover import FormatTooNew, load
 
 logger = logging.getLogger("fleetlog.owner")
 
@@ -88,6 +88,8 @@ class PartitionOwner:
         self._barrier: tuple[dict[str, int], int] | None = None
         self._since_snapshot = 0
         self._snapshot_boot = 0.0
+        self._making: Making | None = None
+        self._keeper = Keeper(log, seat.partition)
         self._lives = 0
         self.status = OwnerStatus(seat.partition)
         self._thread = threading.Thread(target=self._run, name=f"owner-{seat.partition}", daemon=True)
@@ -111,9 +113,10 @@ class PartitionOwner:
         while not self._stopping.is_set():
             pause_s = self.step()
             if pause_s is None:
-                return
+                break
             if pause_s:
                 self._stopping.wait(pause_s)
+        self._keeper.join()
 
     def step(self) -> float | None:
         """Takes over, or decides one batch. Returns the seconds to wait before the next step, None after the last.
@@ -164,7 +167,7 @@ class PartitionOwner:
             self._pools[name] = Pool(state, self._written, now)
         self._reports_next, self._commands_next = taken.reports_next, taken.commands_next
         self._events_next = taken.events_end
-        self._barrier = None
+        self._barrier = self._making = None
         gc.freeze()
         for name in self._pools:
             self._note_ownership(name, "hand_over")
@@ -215,11 +218,15 @@ class PartitionOwner:
         if self._written.events or self._written.outcomes or touched:
             self._commit()
             self._snapshot_if_due()
+        elif self._making is not None:
+            self._make_snapshot()
         if left:
             self._seat.wake()
 
     def _wait_s(self) -> float:
         """How long to wait for input: until time may act next."""
+        if self._making is not None:
+            return 0.0
         wait_ms = IDLE_WAIT_S * 1_000
         if self._barrier is not None:
             wait_ms = min(wait_ms, 20.0)
@@ -413,16 +420,21 @@ class PartitionOwner:
     def _snapshot_if_due(self) -> None:
         due = self._since_snapshot >= self._settings.snapshot_events
         due |= self._since_snapshot > 0 and self._clock.boot_s() - self._snapshot_boot >= self._settings.snapshot_s
-        if not due:
-            return
-        states = {name: pool.state for name, pool in self._pools.items() if pool.state.exists}
-        incarnation = f"{self._settings.name}.{self._lives}"
-        snapshot = take_snapshot(states, self._events_next, incarnation, self._clock.wall())
-        try:
-            self._log.keep_snapshot(self._seat.partition, snapshot)
-        except LogFault as fault:
-            logger.warning("no snapshot of partition %s was kept: %s", self._seat.partition, fault)
-        self._since_snapshot, self._snapshot_boot = 0, self._clock.boot_s()
+        # The state must be that of a committed position: not so where the commit took so long that it noted an outage.
+        if due and self._making is None and not self._keeper.busy and not self._written.events:
+            states = [pool.state for pool in self._pools.values() if pool.state.exists]
+            incarnation = f"{self._settings.name}.{self._lives}"
+            self._making = Making(states, self._events_next, incarnation, self._clock.wall())
+            self._since_snapshot, self._snapshot_boot = 0, self._clock.boot_s()
+        if self._making is not None:
+            self._make_snapshot()
+
+    def _make_snapshot(self) -> None:
+        """One slice of the snapshot on its way."""
+        snapshot = None if self._making is None else self._making.go_on()
+        if snapshot is not None:
+            self._making = None
+            self._keeper.keep(snapshot)
 
 
 def _is_due(pool: Pool, now: int) -> bool:

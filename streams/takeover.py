@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from commands.evolve import apply_stored, new_pool
-from commands.rows import restore, snapshot_lines
+from commands.rows import restore
 from commands.settings import FORMAT
 from commands.state import PoolState
-from streams.port import CHUNK_BYTES_MAX, LogCorrupt, LogReader, Snapshot, Topic
+from streams.port import LogCorrupt, LogReader, Topic
 
 logger = logging.getLogger("fleetlog.owner")
 
@@ -86,18 +86,3 @@ def _apply(state: PoolState, value: bytes, offset: int, stored_hash: bytes | Non
         raise FormatTooNew(
             f"pool {state.pool} is written in format {state.format}, this software knows {FORMAT}: install a newer one"
         )
-
-
-def take_snapshot(pools: dict[str, PoolState], position: int, incarnation: str, made_at: int) -> Snapshot:
-    """The pools of a partition as of a committed `position`, in chunks of whole lines."""
-    chunks, lines, size = [], list[bytes](), 0
-    for state in pools.values():
-        for line in snapshot_lines(state):
-            if size + len(line) + 1 > CHUNK_BYTES_MAX and lines:
-                chunks.append(b"\n".join(lines))
-                lines, size = [], 0
-            lines.append(line)
-            size += len(line) + 1
-    if lines:
-        chunks.append(b"\n".join(lines))
-    return Snapshot(position, incarnation, made_at, chunks)

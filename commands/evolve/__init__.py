@@ -30,6 +30,8 @@ def new_pool(pool: str) -> PoolState:
 
 def evolve(state: PoolState, event: e.Event, offset: int = -1) -> None:
     """Apply one event. Total: no rule lives here, so replay cannot fail."""
+    if state.cut is not None:
+        state.cut.before(event)
     state.sequence = event.sequence
     state.last_at = event.occurred_at
     _APPLY[type(event)](state, event, offset)

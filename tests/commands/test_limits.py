@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
 from commands import inputs as i
+from commands.cut import snapshot_lines
 from commands.decide import limits as decide_limits
 from commands.limits import Limit
-from commands.rows import canonical, restore, snapshot_lines
+from commands.rows import canonical, restore
 from tests.support.play import play
 from tests.support.world import START_AT, World, choices
 

@@ -7,11 +7,12 @@ import pytest
 
 from commands import events as e
 from commands import inputs as i
+from commands.cut import snapshot_lines
 from commands.decide.schedules import PAYLOAD_BYTES_MAX
 from commands.evolve import evolve
 from commands.firing import LOOKED_MAX, Plan, plan
 from commands.pool import Pool
-from commands.rows import restore, snapshot_lines
+from commands.rows import restore
 from commands.schedules import SCHEDULES_MAX, Schedule, firing_id, firing_of
 from tests.support.ledger import check_firings
 from tests.support.play import play
@@ -436,6 +437,40 @@ def test_one_timer_a_schedule() -> None:
     assert len(world.state.schedules.rows["ping"].asked) <= 2
     folded = world.folded()
     assert len(folded.schedules.rows["ping"].asked) == 1
+
+
+# ---- why ----
+
+
+def why(world: World, instant_s: float, schedule: str = "ping") -> tuple[str, str]:
+    """The reason and the sentence about a firing that is no task."""
+    answer = world.verb(i.Explain, firing_id(schedule, START_AT + round(instant_s * 1000)))
+    return answer["holds"][0]["reason"], answer["text"]
+
+
+def test_why_a_firing_is_no_task() -> None:
+    """Skipped and why, still to come, over; an instant that no schedule has is no task at all."""
+    world = World()
+    world.submit("first")
+    set_schedule(world, every_ms=MINUTE)
+    assert why(world, 60) == ("firing_to_come", "ping@20260921T141500Z is no task: it is due in 60 s.")
+    world.wait(130)
+    word, text = why(world, 120)
+    assert word == "firing_skipped"
+    assert text.endswith("it was skipped: an earlier firing was still open, and the schedule's overlap is skip.")
+    assert why(world, 180)[0] == "firing_open"
+    assert world.verb(i.Explain, "ping@20260921T141500Z")["state"] == "WAITING"
+    world.do(i.PauseSchedule, i.ScheduleVerb(schedule="ping"))
+    assert why(world, 240)[0] == "schedule_paused"
+    world.wait(200)
+    world.do(i.ResumeSchedule, i.ScheduleVerb(schedule="ping"))
+    world.wait(1)
+    assert why(world, 300) == (
+        "firing_skipped", "ping@20260921T141900Z is no task: it was skipped: the schedule was paused."
+    )  # fmt: skip
+    assert why(world, -60)[0] == "firing_over"
+    for name in ("ping@20260921T141530Z", "ghost@20260921T141500Z", "ping@x"):
+        assert world.verb(i.Explain, name)["reason"] == "no_such_task"
 
 
 # ---- replay ----

@@ -13,11 +13,12 @@ from commands import events as e
 from commands import inputs as i
 from commands import messages as m
 from commands.checker import Checker, Finding
+from commands.cut import snapshot_lines
 from commands.decide import Context, Draft
 from commands.events import Event
 from commands.evolve import apply_stored, new_pool
 from commands.pool import SYSTEM_ACTOR, Cause, Pool, Written, WrittenEvent
-from commands.rows import canonical, restore, snapshot_lines
+from commands.rows import canonical, restore
 from commands.state import PoolState
 
 START_AT = 1_790_000_040_000
