@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from commands import inputs as i
 from commands.decide.answers import Context, Decision, accepted, refused
+from commands.decide.firings import why_no_task
 from commands.decide.waiting import Reasons, reason, span, why_waiting
 from commands.events import Deadlines
 from commands.reasons import Refusal
@@ -18,6 +19,9 @@ def explain(state: PoolState, command: i.Explain, context: Context) -> Decision:
         return accepted(command, _open(state, task, context.now))
     if ended is not None:
         return accepted(command, _ended(state, task_id, ended, context.now))
+    firing = why_no_task(state, task_id, context.now)
+    if firing is not None:
+        return accepted(command, firing)
     return refused(command, Refusal("no_such_task", f"there is no task {task_id} in this pool"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ RUN_BY_TESTS = {
     "submit_and_wait.py",
     "checkpoint_and_resume.py",
     "one_per_server.py",
+    "scan_servers.py",
     "robot_in_c",
     "plc_gateway.py",
 }
@@ -150,6 +152,16 @@ def test_one_per_server(start: Start) -> None:
     """Never two at once on one server, all in order."""
     printed = output(start(*python("one_per_server.py", "4", "5"))).splitlines()
     assert printed == [f"server-{n}: at once 1, order [0, 1, 2, 3, 4]" for n in range(4)]
+
+
+def test_s6_scan_servers(fleet: Fleet, pool: str, start: Start) -> None:
+    """S6: a schedule for each server; a slow one piles nothing up and delays no other; servers go while all runs."""
+    printed = output(start(*python("scan_servers.py", "12", "1", "3")))
+    assert "at once on one server: 1" in printed
+    with fleet.client(pool) as client:
+        named = [task.id for task in client.tasks(where="kind=scan")]
+    assert len(named) == len(set(named)) >= 33
+    assert all(re.fullmatch(r"scan-server-\d+@\d{8}T\d{6}Z", name) for name in named)
 
 
 def test_robot_in_c(fleet: Fleet, pool: str, client: Client, start: Start) -> None:

@@ -56,7 +56,9 @@ def test_a_schedule_from_setting_to_removal(cli: CommandLine, pool: str) -> None
         (["--every", "60s", "--lease", "1"], 1, "lease_too_short"),
     ],
 )
-def test_i1_what_is_wrong_is_said_in_a_sentence(cli: CommandLine, pool: str, words: list[str], code: int, says: str) -> None:
+def test_i1_what_is_wrong_is_said_in_a_sentence(
+    cli: CommandLine, pool: str, words: list[str], code: int, says: str
+) -> None:
     """I1: with the field and what to do; no traceback."""
     said = cli("schedule", "set", "bad", "report", *words)
     assert said.code == code, said
