@@ -10,7 +10,7 @@ from robot_gateway.gateway import Gateway
 from robot_gateway.settings import GatewaySettings
 from robot_gateway.submit import SUBMIT_PROTOCOL
 
-TAGS: Final = ("tasks", "lists", "bulk", "robots", "pools", "events", "system")
+TAGS: Final = ("tasks", "lists", "bulk", "robots", "pools", "schedules", "events", "system")
 """The order of the sections; every tag of the description has one."""
 
 INTRODUCTION: Final = """
