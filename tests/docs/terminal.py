@@ -14,6 +14,8 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.ending import with_us
+
 CEILING_S = 120.0
 MARK = "=== the command ended with"
 
@@ -30,7 +32,7 @@ class Terminal:
         self._kept: list[tuple[str, subprocess.Popen[bytes], Path]] = []
         self._ended: list[subprocess.Popen[bytes]] = []
         self._shell = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"],
+            with_us(["bash", "--norc", "--noprofile"]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -72,7 +74,7 @@ class Terminal:
         path = self._folder / f".kept-{len(self._kept) + len(self._ended)}"
         with path.open("wb") as output:
             process = subprocess.Popen(
-                ["bash", "--norc", "--noprofile", "-c", f"exec {command}"],
+                with_us(["bash", "--norc", "--noprofile", "-c", f"exec {command}"]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -24,6 +24,7 @@ from fleetlog.cli import sentence
 from fleetlog.verb import VERBS
 from streams.port import LogLocked, LogUnavailable
 from tests.fleetlog.conftest import PROGRAM, CommandLine, program
+from tests.support.ending import with_us
 from tests.support.ports import free_port
 
 
@@ -282,7 +283,7 @@ def test_a_pipe_that_closes_is_no_fault() -> None:
 def test_up_serves_until_it_is_told_to_end(tmp_path: Path, number: int, code: int) -> None:
     """It says where it serves, and ends in good order: 0 after SIGTERM, 130 after Ctrl-C."""
     words = ["up", "--data", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--json", "--set", "disk.min_free_bytes=0"]
-    up = subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    up = subprocess.Popen(with_us([PROGRAM, *words]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert up.stdout is not None
     told = json.loads(up.stdout.readline())
 
@@ -296,7 +297,7 @@ def test_up_serves_until_it_is_told_to_end(tmp_path: Path, number: int, code: in
 def test_a_second_up_is_refused(tmp_path: Path) -> None:
     """On the same folder, or at the same address: said with what to do."""
     words = ["up", "--data", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--json", "--set", "disk.min_free_bytes=0"]
-    up = subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    up = subprocess.Popen(with_us([PROGRAM, *words]), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert up.stdout is not None
     told = json.loads(up.stdout.readline())
 
@@ -315,7 +316,7 @@ def test_interrupted_is_130() -> None:
     """Ctrl-C while a verb waits."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        waiting = subprocess.Popen([PROGRAM, "tasks", "--gateway", url], stderr=subprocess.PIPE, text=True)
+        waiting = subprocess.Popen(with_us([PROGRAM, "tasks", "--gateway", url]), stderr=subprocess.PIPE, text=True)
         connection, _ = silent.accept()
         with connection:
             connection.recv(10)

@@ -19,6 +19,7 @@ from fleetlog.cli import build
 from fleetlog.verb import VERBS
 from tests.fleetlog.conftest import PROGRAM, CommandLine, program
 from tests.fleetlog.world import World, files
+from tests.support.ending import with_us
 from tests.support.fleet import Fleet, until
 from tests.support.ports import free_port
 
@@ -117,7 +118,7 @@ class helper_of:
     def __enter__(self) -> None:
         if self._robot:
             words = ["robot", "--id", "shell", "--kind", "checksum=sha256sum -"]
-            self._process = subprocess.Popen([PROGRAM, *words], stderr=subprocess.DEVNULL)
+            self._process = subprocess.Popen(with_us([PROGRAM, *words]), stderr=subprocess.DEVNULL)
         if self._finish:
             self._thread = threading.Thread(target=self._world.finish_waiting, daemon=True)
             self._thread.start()
@@ -153,7 +154,7 @@ def test_an_example_that_goes_on_begins_and_ends(
     words = shlex.split(re.sub(r"127\.0\.0\.1:8790", f"127.0.0.1:{free_port()}", example))[1:]
     said = tmp_path / "said"
     with said.open("wb") as output:
-        running = subprocess.Popen([PROGRAM, *words], cwd=tmp_path, stdout=output, stderr=output)
+        running = subprocess.Popen(with_us([PROGRAM, *words]), cwd=tmp_path, stdout=output, stderr=output)
     ready = re.compile(r"serves at http|processor runs|projector runs|Ctrl-C ends it")
     until(lambda: ready.search(said.read_text()) or running.poll() is not None, "ready")
     if words[0] == "robot":
@@ -169,7 +170,7 @@ def test_watch_goes_on_until_interrupted(pool: str, cli: CommandLine, tmp_path: 
     assert cli("pool", "create", pool).code == 0
     said = tmp_path / "said"
     with said.open("wb") as output:
-        running = subprocess.Popen([PROGRAM, "watch"], stdout=output, stderr=output)
+        running = subprocess.Popen(with_us([PROGRAM, "watch"]), stdout=output, stderr=output)
 
     def told() -> bool:
         assert cli("submit", "k").code == 0

@@ -3,6 +3,7 @@
 Played on the log in memory, where every fault can be set; the same owner runs on the other logs in tests/system.
 """
 
+import itertools
 import threading
 import time
 import uuid
@@ -49,6 +50,7 @@ class Office:
         self.settings = settings
         self.processors: list[Processor] = []
         self.robots: dict[str, tuple[int, int]] = {}
+        self._counter = itertools.count(1)
 
     def open(self) -> Processor:
         """One more process that decides."""
@@ -88,7 +90,7 @@ class Office:
             seq += 1
             fields |= {"epoch": epoch, "seq": seq}
             self.robots[robot] = (epoch, seq)
-        message = shape(id=f"{robot}.{uuid.uuid4().hex[:8]}", **fields)
+        message = shape(id=f"{robot}.{next(self._counter)}", **fields)
         seen = len(self.outcomes())
         report = i.Report(pool=POOL, robot=robot, gateway="gateway", actor="local", create=True, message=message)
         self.put(Topic.REPORTS, encode_report(report))
@@ -342,12 +344,15 @@ def test_a_raised_format_reaches_every_pool_of_the_partition(office: Office, mon
     later = next(f"p{n}" for n in range(100) if partition_of(f"p{n}", office.store.partitions) == office.partition)
     office.ask(i.Submit, i.Submission(task="t1", kind="weld"), None, later)
 
-    raised = [(event.pool, event.from_format, event.to_format) for event in office.events("FormatRaised")]
-    assert sorted(raised) == sorted([(POOL, FORMAT, FORMAT + 1), (reserved, FORMAT, FORMAT + 1)])
-    assert {e.pool: e.format for e in office.events("PoolCreated")} == {
-        POOL: FORMAT, reserved: FORMAT, later: FORMAT + 1
-    }  # fmt: skip
-    assert all(event.actor == "local" for event in office.events("FormatRaised"))
+    raised: list[Any] = list(office.events("FormatRaised"))
+    made: list[Any] = list(office.events("PoolCreated"))
+    assert {(event.pool, event.from_format, event.to_format) for event in raised} == {
+        (POOL, FORMAT, FORMAT + 1),
+        (reserved, FORMAT, FORMAT + 1),
+    }
+    assert len(raised) == 2
+    assert {event.pool: event.format for event in made} == {POOL: FORMAT, reserved: FORMAT, later: FORMAT + 1}
+    assert all(event.actor == "local" for event in raised)
     office.check()
 
 

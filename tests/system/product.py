@@ -17,6 +17,7 @@ from fleetlog.composition import open_reader
 from fleetlog.settings import Settings
 from streams.port import LogReader
 from tests.support.broker import Broker
+from tests.support.ending import with_us
 from tests.support.ports import free_port
 
 POOL = ("--set", "pool.window_s=1", "--set", "pool.lease_s=3", "--set", "pool.accept_s=2")
@@ -46,7 +47,7 @@ class Part:
     def start(self) -> None:
         """Begins, or begins again."""
         command = [sys.executable, "-m", "fleetlog", *self._arguments]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(with_us(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @property
     def pid(self) -> int:
