@@ -41,6 +41,11 @@ def clock(ms: int) -> str:
     return f"{at:%H:%M:%S}.{ms % 1000:03d}"
 
 
+def clock_of(text: str) -> str:
+    """An instant in RFC 3339 as local time of day, in minutes."""
+    return f"{datetime.fromisoformat(text).astimezone():%H:%M}"
+
+
 def rfc3339(ms: int) -> str:
     """An instant of the log as RFC 3339 in UTC."""
     at = datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,6 +1,7 @@
 """Look: tasks, robots, pools, targets, events, and the live view of it all."""
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,11 +10,11 @@ from fleetlog import listing
 from fleetlog.asking import part
 from fleetlog.choosing import in_pool
 from fleetlog.listing import LIMIT, All, Columns, Limit, Sort, Watch, Where, limit_of
-from fleetlog.output import Item
-from fleetlog.problems import no_answer
+from fleetlog.output import Item, age
+from fleetlog.problems import no_answer, wrong_usage
 from fleetlog.telling import kind_of, subject, tell
 from fleetlog.verb import LOOK, POOL_AND_GATEWAY, Call, Uses, verb
-from fleetlog.when import clock, instant, rfc3339
+from fleetlog.when import clock, clock_of, instant, rfc3339, span_s
 
 TASK_COLUMNS: Final = (
     "id",
@@ -48,6 +49,24 @@ POOL_COLUMNS: Final = (
     "robots.OFFLINE",
 )
 TARGET_COLUMNS: Final = ("name", "open", "waiting", "holder.task", "holder.robot", "last_served_at", "paused.reason")
+_FIGURES: Final = (
+    "waiting",
+    "events.submitted",
+    "events.completed",
+    "completed_per_minute",
+    "events.failed",
+    "events.expired",
+    "error_share",
+    "waited.p50_s",
+    "waited.p95_s",
+    "ran.p50_s",
+    "ran.p95_s",
+)
+STATS_COLUMNS: Final = {
+    "kinds": ("kind", *_FIGURES),
+    "steps": ("at", *_FIGURES),
+    "robots": ("robot", "slots", "use", "held_s", "events.completed", "events.failed", "events.lost", "error_share"),
+}
 EVENT_COLUMNS: Final = ("sequence", "at", "type", "subject", "what")
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK")]
@@ -248,6 +267,68 @@ def targets(
         columns,
         watch,
     )
+
+
+class By(StrEnum):
+    """What figures are shown of."""
+
+    kinds = "kinds"
+    robots = "robots"
+    steps = "steps"
+
+
+@verb(
+    "stats",
+    LOOK,
+    POOL_AND_GATEWAY,
+    ("fleetlog stats", "fleetlog stats --by steps --from 2h --step 10m --columns at,waiting,completed_per_minute"),
+)
+def stats(
+    call: Call,
+    by: Annotated[By, typer.Option("--by", help="A line for each kind, robot, or step of time.")] = By.kinds,
+    since: Annotated[str, typer.Option("--from", metavar="WHEN", help="An instant, or a span ago: 30m, 2h.")] = "1h",
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="WHEN", help="An instant or a span ago; default: now.")
+    ] = None,
+    step: Annotated[str, typer.Option("--step", metavar="SPAN", help="Whole minutes: 1m, 10m, 1h.")] = "5m",
+    columns: Columns = None,
+    watch: Watch = False,
+) -> None:
+    """Show figures of a pool: throughput, waiting and running times, failures, queue length, use of robots.
+
+    Up to a week back, in whole minutes. With --json one object with all of them.
+    """
+    step_s = span_s(step)
+    if step_s is None:
+        raise wrong_usage(f"--step {step!r} is no span: write 1m, 10m or 1h.")
+
+    def fetch() -> Iterator[Item]:
+        found = call.gateway.get(
+            f"/v1/pools/{part(call.pool)}/stats",
+            **{"from": instant(since, "--from", back=True)},
+            to=instant(to, "--to", back=True) if to else None,
+            step_s=int(step_s),
+        )
+        if call.out.as_json:
+            yield found
+            return
+        call.out.note(_figures_now(found))
+        yield from found[by.value]
+        if by is By.kinds:
+            yield {"kind": "(all)", **found["total"]}
+
+    listing.show(call, fetch, STATS_COLUMNS[by.value], columns, watch)
+
+
+def _figures_now(found: Item) -> str:
+    """How the pool stands now, and what time the figures are of."""
+    tasks, robots = found["now"]["tasks"], found["now"]["robots"]
+    said = [f"{count} {state}" for state, count in tasks.items() if state in ("WAITING", "ASSIGNED", "RUNNING", "LOST")]
+    oldest = found["now"].get("oldest_waiting_at")
+    waits = f", the oldest since {age(oldest)}" if oldest else ""
+    there = ", ".join(f"{count} {state}" for state, count in robots.items())
+    times = f"{clock_of(found['from'])} to {clock_of(found['to'])}"
+    return f"now: {', '.join(said) or 'no open task'}{waits}; robots: {there or 'none'}; figures of {times}"
 
 
 @verb("watch", LOOK, POOL_AND_GATEWAY, ("fleetlog watch", "fleetlog watch --where 'kind=checksum' --timeout 5"))

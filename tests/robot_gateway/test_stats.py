@@ -34,6 +34,7 @@ def test_r7_figures_live_and_over_a_time(site: Site) -> None:
         for way in ("complete", "complete", "fail"):
             robot.ask("ready", n=1)
             given = robot.expect("assign")
+            robot.ask("ready", n=0)
             which = {"task": given["task"], "attempt": given["attempt"]}
             robot.ask("accept", **which)
             if way == "complete":
@@ -41,7 +42,6 @@ def test_r7_figures_live_and_over_a_time(site: Site) -> None:
             else:
                 error = {"type": "Link", "message": "down"}
                 robot.ask("fail", **which, **{"class": "fatal"}, error=error)
-        robot.ask("ready", n=0)
         found = until(lambda: (f := stats(site, "hall-a"))["total"]["events"].get("dead") and f, "the last event")
 
     assert (found["now"]["tasks"]["WAITING"], found["now"]["robots"]) == (2, {"IDLE": 1})
