@@ -43,7 +43,8 @@ class World:
     def hold(self, line: str) -> None:
         """Makes every task and robot that `line` names, and the pool itself."""
         assert httpx.post(f"{self._url}/v1/pools", json={"pool": self._pool}, timeout=CEILING_S).is_success
-        until(lambda: self._http.get("").is_success, "the pool in the tables")
+        there = f"{self._url}/v1/pools/{self._pool}"
+        until(lambda: httpx.get(there, timeout=CEILING_S).is_success, "the pool in the tables")
         for robot in dict.fromkeys(re.findall(r"\br\d\b", line)):
             if f"--id {robot}" not in line:
                 self.robot(robot)
