@@ -88,9 +88,13 @@ class OutcomeFollower:
     def _ask_until_stopped(self) -> None:
         while not self._stopping.wait(self._ask_every_s):
             try:
-                self._ends = self._ask()
+                self.ask_once()
             except LogFault as fault:
                 self.problem = str(fault) or type(fault).__name__
+
+    def ask_once(self) -> None:
+        """Asks for the ends anew. Raises LogFault."""
+        self._ends = self._ask()
 
     def _ask(self) -> _Ends:
         asked_at = self._clock()
@@ -111,21 +115,26 @@ class OutcomeFollower:
         A log that is away is asked again for what comes next, so nothing is missed. Only where that is gone we begin
         at the end anew: askers then get `no_answer`, robots send again.
         """
-        ends = self._ask()
-        self._ends = ends
-        follower = self._follower = self._log.follow(Topic.OUTCOMES, ends.by_partition)
         try:
             while not self._stopping.is_set():
                 try:
-                    records = follower.poll(RECORDS_MAX, self._ask_every_s)
+                    self.read_once(self._ask_every_s)
                 except LogUnavailable as fault:
                     self._pause(fault)
-                    continue
-                batch = [self._decoded(r.value) for r in records if r.header("to") == self._to]
-                self._hand_over([outcome for outcome in batch if outcome], self._freshness(follower.positions()))
         finally:
-            self._follower = None
-            follower.close()
+            if self._follower is not None:
+                self._follower.close()
+                self._follower = None
+
+    def read_once(self, timeout_s: float = 0.0) -> None:
+        """Passes on what has come, waiting up to `timeout_s` for it. Raises LogFault."""
+        follower = self._follower
+        if follower is None:
+            self._ends = ends = self._ask()
+            follower = self._follower = self._log.follow(Topic.OUTCOMES, ends.by_partition)
+        records = follower.poll(RECORDS_MAX, timeout_s)
+        batch = [self._decoded(r.value) for r in records if r.header("to") == self._to]
+        self._hand_over([outcome for outcome in batch if outcome], self._freshness(follower.positions()))
 
     def _pause(self, fault: LogFault) -> None:
         self.problem = str(fault) or type(fault).__name__

@@ -1,0 +1,44 @@
+"""Which fault came after which step of an owner, and in what state tasks were then."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from fleetlog.sim.faults import FAULTS, STEPS
+
+STATES: Final = ("WAITING", "ASSIGNED", "RUNNING", "LOST", "DEAD")
+Cell = tuple[str, int, str]
+
+
+class Coverage:
+    """Counts of (fault, step, state)."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Cell] = Counter()
+
+    def add(self, fault: str, step: int, states: Iterable[str]) -> None:
+        """A fault came after a step, while tasks were in these states."""
+        self.counts.update((fault, step, state) for state in states if state in STATES)
+
+    def __iadd__(self, other: "Coverage") -> "Coverage":
+        self.counts.update(other.counts)
+        return self
+
+    def empty(self) -> list[Cell]:
+        """Cells that nothing has fallen into."""
+        return [cell for cell in cells() if not self.counts[cell]]
+
+    def table(self) -> list[str]:
+        """A line a fault: the smallest count over the states, for each step."""
+        head = f"{'fault':<22}" + "".join(f"{step:>8}" for step in range(1, STEPS + 1))
+        rows = [
+            f"{fault:<22}"
+            + "".join(f"{min(self.counts[fault, step, s] for s in STATES):>8}" for step in range(1, STEPS + 1))
+            for fault in FAULTS
+        ]
+        return [head, *rows]
+
+
+def cells() -> Iterator[Cell]:
+    """All of them."""
+    return ((fault, step, state) for fault in FAULTS for step in range(1, STEPS + 1) for state in STATES)
