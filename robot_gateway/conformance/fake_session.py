@@ -142,11 +142,15 @@ class Session:
 
     def expect_nothing(self, for_s: float) -> None:
         """No message but heartbeats for so long. Raises Broken."""
+        message = self.next_within(for_s)
+        must(message is None, f"no message for {for_s:g} s", message)
+
+    def next_within(self, for_s: float) -> Message | None:
+        """The next message, heartbeats aside, if one comes in so long."""
         try:
-            message = self._received.get(timeout=for_s)
+            return self._received.get(timeout=for_s)
         except queue.Empty:
-            return
-        raise Broken(f"no message for {for_s:g} s", message)
+            return None
 
     def expect_beat(self, matches: Callable[[Message], bool] = lambda _: True, what: str = "a heartbeat") -> Message:
         """A heartbeat that matches, from now on. Raises Broken."""

@@ -80,7 +80,7 @@ def session(gateway: FakeGateway, robot: Robot) -> Iterator[Session]:
 
 def acknowledge_all(session: Session) -> None:
     """Say yes to whatever comes."""
-    while (message := session._next(5.0)) is not None:
+    while (message := session.next_within(5.0)) is not None:
         session.ack(message)
 
 
