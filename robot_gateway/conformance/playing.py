@@ -19,6 +19,7 @@ from robot_gateway.conformance.row import Row
 from robot_gateway.conformance.scene import GatewayUnderTest, Scene
 from robot_gateway.sdk.errors import FleetlogError
 
+ENDING_S: Final = 5.0
 TELL: Final = "tell your program where the gateway is: {gateway}, {pool} and {robot} in its arguments are replaced"
 
 
@@ -72,7 +73,7 @@ def play_robot(command: Sequence[str], rows: Sequence[Row[Act]], at_once: int, p
 
     try:
         _meet(programs.start, patience_s)
-        yield from _in_order([job(row) for row in rows], at_once)
+        yield from _in_order([job(row) for row in rows], at_once, programs.end)
     finally:
         programs.end()
 
@@ -138,8 +139,12 @@ def _sentence(error: Exception) -> str:
     return f"what came could not be read ({type(error).__name__}: {error})"
 
 
-def _in_order(jobs: Sequence[Callable[[], Result]], at_once: int) -> Iterator[Result]:
-    """The results of the jobs, in order. Threads end with the program, so that an interruption waits for nobody."""
+def _in_order(
+    jobs: Sequence[Callable[[], Result]], at_once: int, cut_short: Callable[[], None] = lambda: None
+) -> Iterator[Result]:
+    """The results of the jobs, in order. Where nobody wants more of them, no further job is begun, `cut_short` is
+    called, and those that run have a little time to put things in order.
+    """
     waiting = queue.SimpleQueue[tuple[Callable[[], Result], Future[Result]]]()
     futures = [Future[Result]() for _ in jobs]
     for pair in zip(jobs, futures, strict=True):
@@ -156,8 +161,9 @@ def _in_order(jobs: Sequence[Callable[[], Result]], at_once: int) -> Iterator[Re
             except BaseException as error:
                 future.set_exception(error)
 
-    for _ in range(min(at_once, len(jobs))):
-        threading.Thread(target=work, name="rows", daemon=True).start()
+    threads = [threading.Thread(target=work, name="rows", daemon=True) for _ in range(min(at_once, len(jobs)))]
+    for thread in threads:
+        thread.start()
     try:
         for future in futures:
             yield future.result()
@@ -165,3 +171,7 @@ def _in_order(jobs: Sequence[Callable[[], Result]], at_once: int) -> Iterator[Re
         while not waiting.empty():
             with suppress(queue.Empty):
                 waiting.get_nowait()
+        cut_short()
+        give_up = time.monotonic() + ENDING_S
+        for thread in threads:
+            thread.join(max(0.0, give_up - time.monotonic()))
