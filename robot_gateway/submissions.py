@@ -100,7 +100,7 @@ def entry_of(answer: Answer) -> list[dict[str, Any]]:
 def resource_of(pool: str, accepted: dict[str, Any]) -> dict[str, Any]:
     """What the owner said of a task, robot, schedule or pool, in HTTP units: `id`, `pool`, and how it stands."""
     shown = to_http(accepted)
-    for name in ("task", "robot", "schedule"):
-        if isinstance(shown.get(name), str):
-            shown = {"id": shown.pop(name), "pool": pool, **shown}
+    named = next((name for name in ("task", "robot", "schedule") if isinstance(shown.get(name), str)), None)
+    if named is not None:
+        return {"id": shown.pop(named), "pool": pool, **shown}
     return shown if "pool" in shown else {"pool": pool, **shown}
