@@ -22,11 +22,11 @@ from projections.queries import Tables
 from robot_gateway.access import Access
 from robot_gateway.bulk import Bulk
 from robot_gateway.bulk_folder import BulkFolder
-from robot_gateway.fleet_metrics import FleetMetrics
 from robot_gateway.following import OutcomeFollower
 from robot_gateway.health import PARTS, Health, Owners, degraded
 from robot_gateway.heartbeats import HeartbeatGather
 from robot_gateway.metrics import GatewayMetrics, Registry
+from robot_gateway.metrics_of_fleet import FleetMetrics
 from robot_gateway.pending import BUSY_RETRY_MS, Answer, Asker, Collected, Pending, Waiting, into_future
 from robot_gateway.polling import Polling
 from robot_gateway.reads import Reads

@@ -24,18 +24,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from commands import events as e
-from commands.decide import Context, Draft
+from commands.decide import Context
 from commands.evolve import locate
-from commands.ids import content_digest
 from commands.inputs import AcceptClock, Heartbeats, RaiseFormat, decode_command, decode_report
 from commands.pool import SYSTEM_ACTOR, Cause, Pool, PoolFault, Written, WrittenOutcome
 from commands.vocabulary import is_name
 from streams.body_store import BodyStore
 from streams.outputs import event_output, keep_bodies, outcome_output
 from streams.owner_status import OwnerStatus
+from streams.partition_wide import accept_clock, raise_format
 from streams.pool_clock import PoolClock
 from streams.port import (
     Fenced,
@@ -49,6 +48,7 @@ from streams.port import (
     SeatLost,
     partition_of,
 )
+from streams.set_aside import first_line, quarantined_answer, quarantined_event
 from streams.snapshots import Keeper, Making
 from streams.takeover import FormatTooNew, load
 
@@ -241,7 +241,7 @@ class PartitionOwner:
         try:
             asked = decode(record.value)
         except ValidationError as fault:
-            self._quarantine(record, f"it cannot be decoded: {_first_line(fault)}", None, nows)
+            self._quarantine(record, f"it cannot be decoded: {first_line(fault)}", None, nows)
             return
         if asked.pool != record.key or not self._belongs(record.key):
             self._quarantine(record, f"its key {record.key!r} does not belong here", asked, nows)
@@ -266,10 +266,7 @@ class PartitionOwner:
             del self._pools[asked.pool], nows[asked.pool]
             self._clock.forget(asked.pool)
         if asked.pool == _reserved(self._seat.partition):
-            if isinstance(asked, AcceptClock):
-                self._accept_clock(asked, nows)
-            elif isinstance(asked, RaiseFormat):
-                self._raise_format(asked, nows)
+            self._in_every_pool(asked, nows)
 
     def _belongs(self, key: str) -> bool:
         try:
@@ -310,45 +307,22 @@ class PartitionOwner:
         self.status.quarantined += 1
         known = self._pools.get(record.key) if self._belongs(record.key) else None
         pool = known if known is not None and known.state.exists else self._pool(_reserved(self._seat.partition), nows)
-        event = e.RecordQuarantined(
-            topic=record.topic.value,
-            partition=record.partition,
-            offset=record.offset,
-            digest=content_digest(record.value.hex()),
-            error=error[:1_000],
-            input_id=getattr(asked, "id", None),
-        )
+        event = quarantined_event(record, error, asked)
         now = pool.instant(nows[pool.state.pool])
         pool.note(event, Cause(f"owner:{self._settings.name}", SYSTEM_ACTOR), now)
-        draft = _quarantined(record, error)
+        draft = quarantined_answer(record, error)
         if draft is not None:
             self._written.outcomes.append(WrittenOutcome(pool.state.pool, draft, pool.state.sequence))
 
-    def _accept_clock(self, asked: AcceptClock, nows: dict[str, int]) -> None:
-        """A clock step is accepted in each pool of the partition, by the same command."""
+    def _in_every_pool(self, asked: Any, nows: dict[str, int]) -> None:
+        """What was asked of the partition as a whole."""
         wall = self._clock.distrusted()
-        if wall is None:
-            return
-        for name, pool in self._pools.items():
-            if pool.state.exists and name != asked.pool:
-                names = (name, "command", asked.actor, asked.id)
-                now = pool.instant(nows[name])
-                event = e.ClockAccepted(from_at=now, to_at=wall, reason=asked.body.reason)
-                pool.note(event, Cause(f"command:{asked.id}", asked.actor, names), now)
-        self._clock.follow_wall()
-        self._look_at_clock()
-
-    def _raise_format(self, asked: RaiseFormat, nows: dict[str, int]) -> None:
-        """A format is raised in each pool of the partition, by the same command."""
-        to = asked.body.to_format
-        if self._pools[asked.pool].state.format < to:
-            return  # refused
-        for name, pool in self._pools.items():
-            state = pool.state
-            if state.exists and state.format < to:
-                names = (name, "command", asked.actor, asked.id)
-                event = e.FormatRaised(from_format=state.format, to_format=to)
-                pool.note(event, Cause(f"command:{asked.id}", asked.actor, names), pool.instant(nows[name]))
+        if isinstance(asked, AcceptClock) and wall is not None:
+            accept_clock(asked, self._pools, nows, wall)
+            self._clock.follow_wall()
+            self._look_at_clock()
+        elif isinstance(asked, RaiseFormat):
+            raise_format(asked, self._pools, nows)
 
     # ---- time ----
 
@@ -448,25 +422,3 @@ def _next(records: Sequence[Record], before: int) -> int:
 
 def _reserved(partition: int) -> str:
     return f"_log-{partition}"
-
-
-def _first_line(fault: ValidationError) -> str:
-    first = fault.errors(include_url=False, include_input=False)[0]
-    return f"{'/'.join(map(str, first['loc']))}: {first['msg']}"
-
-
-def _quarantined(record: Record, error: str) -> Draft | None:
-    """The answer to who sent a record that was set aside, where that can be read from it."""
-    try:
-        value = from_json(record.value)
-        message = {
-            "reason": "quarantined",
-            "text": f"{error} ({record.topic.value}, partition {record.partition}, offset {record.offset})",
-        }
-        if "reply_to" in value:
-            return Draft(str(value["reply_to"]), {"status": "refused", **message}, of=str(value["id"]))
-        said = value["message"]
-        refused = {"type": "refused", "of": said["id"], "retry": False, **message}
-        return Draft(str(value["gateway"]), refused, robot=str(value["robot"]), epoch=said.get("epoch"))
-    except (ValueError, KeyError, TypeError):
-        return None

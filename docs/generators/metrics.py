@@ -7,9 +7,9 @@ from prometheus_client import Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from docs.generators.markdown import page, table
-from robot_gateway.fleet_metrics import FleetMetrics
 from robot_gateway.health import Seen
 from robot_gateway.metrics import GatewayMetrics, Registry
+from robot_gateway.metrics_of_fleet import FleetMetrics
 
 Row = tuple[str, str, str, str]
 

@@ -30,7 +30,7 @@ COMMENT_EVERY_S: Final = 15.0
 SENT_WITHIN_S: Final = 30.0
 
 Where = Annotated[str, Query(max_length=2000, description="the filter of lists, on the event and the task it is about")]
-Types = Annotated[str | None, Query(max_length=2000, description="event types, comma-separated: TaskAssigned,TaskCompleted")]
+Types = Annotated[str | None, Query(max_length=2000, description="event types, by commas: TaskAssigned,TaskCompleted")]
 Moment = Annotated[str | None, Query(max_length=64, description="RFC 3339, with a zone")]
 
 
