@@ -2,9 +2,13 @@
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
 
 from commands import inputs as i
-from tests.docs.blocks import PROJECT
+from tests.docs.blocks import PROJECT, Block, blocks_of
+from tests.support.play import play
 from tests.support.world import World
 
 NOON = int(datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()) * 1_000
@@ -115,3 +119,16 @@ def test_a_rate_lets_tasks_begin() -> None:
     assert happened(world, "TaskAssigned") == rows("limits.md")
     assert r1.assigned() == [f"t{k}" for k in range(1, 8)]
     world.verify()
+
+
+def tables_of(page: str) -> list[Block]:
+    """The scenario tables of a page."""
+    blocks = blocks_of(Path("docs/understand") / page)
+    return [block for block in blocks if block.language == "text" and block.words[:1] == ("example",)]
+
+
+@pytest.mark.parametrize("block", tables_of("order.md"), ids=lambda block: block.place.rpartition(":")[2])
+def test_a_rule_of_order(block: Block) -> None:
+    """order.md: each rule's table is what happens; `ageing=10` after `example` is the pool's ageing interval."""
+    options = dict(word.split("=") for word in block.words[1:])
+    play(block.text, ageing_ms=1_000 * int(options.get("ageing", "60")))
