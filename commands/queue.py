@@ -105,6 +105,10 @@ class Queue:
 
     def add(self, task: Task, now: int) -> None:
         """The task is WAITING now."""
+        self._place(task, self._count(task), now)
+
+    def _count(self, task: Task) -> Lane:
+        """One more waits in its lane."""
         lane = self._lane(task.terms)
         lane.waiting += 1
         lane.need.waiting += 1
@@ -113,7 +117,9 @@ class Queue:
             self.changed_needs[lane.need.requirement, lane.need.slot_cost] = None
         if task.target is not None:
             lane.targets[task.target.name] = lane.targets.get(task.target.name, 0) + 1
-        self._place(task, lane, now)
+        else:
+            lane.live += 1
+        return lane
 
     def remove(self, task: Task) -> None:
         """The task is no longer WAITING."""
@@ -144,17 +150,25 @@ class Queue:
         """Not-before or back-off of a waiting task may be over."""
         if task.state == "WAITING":
             task.generation += 1
-            self._place(task, self._lane(task.terms), now, again=True)
+            self._place(task, self._lane(task.terms), now)
 
     def set_paused(self, task: Task, now: int) -> None:
         """The task was paused or resumed by itself."""
         self.due(task, now)
 
-    def _place(self, task: Task, lane: Lane, now: int, again: bool = False) -> None:
+    def _place(self, task: Task, lane: Lane, now: int) -> None:
         target = task.target
-        if target is None and not again:
-            lane.live += 1
-        later = max(task.eligible_at, task.again_at)
+        if self._may_run(task, now):
+            if target is None:
+                heappush(lane.heap, (*self._key(task, None), task.generation, task))
+            else:
+                self._join(target, lane, task)
+        if target is not None:
+            self.rekey(target)
+
+    def _may_run(self, task: Task, now: int) -> bool:
+        """Whether it is eligible and not paused by itself; asks for a look where it is not eligible yet."""
+        target, later = task.target, max(task.eligible_at, task.again_at)
         if later > now:
             self._state.timers.push(later, "due", task.id)
         if target is not None:
@@ -162,13 +176,7 @@ class Queue:
                 target.backing[task.id] = task
             else:
                 target.backing.pop(task.id, None)
-        if later <= now and ("task", task.id) not in self._state.paused:
-            if target is None:
-                heappush(lane.heap, (*self._key(task, None), task.generation, task))
-            else:
-                self._join(target, lane, task)
-        if target is not None:
-            self.rekey(target)
+        return later <= now and ("task", task.id) not in self._state.paused
 
     # ---- targets ----
 
@@ -209,8 +217,12 @@ class Queue:
             heap[:] = [entry for entry in heap if entry[3] == entry[4].generation]
             heapify(heap)
         if place is WHOLE and len(heap) > FEW:
-            del target.heaps[WHOLE]
-            for entry in heap:
+            self._split(target)
+
+    def _split(self, target: Target) -> None:
+        """A target with many tasks gets a heap for each lane and priority."""
+        for entry in target.heaps.pop(WHOLE):
+            if entry[3] == entry[4].generation:
                 terms = entry[4].terms
                 heappush(target.heaps.setdefault((self._lane(terms), terms.priority), []), entry)
 
@@ -318,7 +330,23 @@ class Queue:
         for task in self._state.tasks.values():
             if task.state == "WAITING":
                 task.generation += 1
-                self.add(task, now)
+                self._append(task, self._count(task), now)
+        for lane in list(self.lanes.values()):
+            heapify(lane.heap)
+        for target in self._state.targets.values():
+            heapify(target.heaps.get(WHOLE, []))
+            if len(target.heaps.get(WHOLE, ())) > FEW:
+                self._split(target)
+            self.rekey(target)
+
+    def _append(self, task: Task, lane: Lane, now: int) -> None:
+        """As `_place`, but the heaps are put in order when all tasks are in."""
+        if not self._may_run(task, now):
+            return
+        if task.target is None:
+            lane.heap.append((*self._key(task, None), task.generation, task))
+        else:
+            task.target.heaps.setdefault(WHOLE, []).append((*self.place_in_target(task), task.generation, task))
 
     def _rekey_targets(self, lane: Lane) -> None:
         for name in list(lane.targets):

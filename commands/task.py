@@ -4,7 +4,7 @@ What hardly ever changes lies packed in one `bytes`; what only a task has that w
 of its own. All of it reads like plain fields.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _ORIGIN: Final = Struct(">Qqq16s")
 """Sequence and log offset of its TaskSubmitted, base instant, digest; parts may follow."""
 _SEQUENCE: Final = Struct(">Q")
+_BASE, _BASE_START = Struct(">q"), 16
 _PART: Final = Struct(">Bq")
 """What it is, and an instant or a time in ms."""
 _ELIGIBLE: Final = 0
@@ -153,13 +154,16 @@ class Task:
     @property
     def base_at(self) -> int:
         """The instant of its submission or redrive."""
-        base_at: int = _ORIGIN.unpack_from(self._origin)[2]
+        base_at: int = _BASE.unpack_from(self._origin, _BASE_START)[0]
         return base_at
 
     @property
     def eligible_at(self) -> int:
         """The later of `base_at` and not-before."""
-        return next((value for code, value in self._parts() if code == _ELIGIBLE), self.base_at)
+        for code, value in self._parts():
+            if code == _ELIGIBLE:
+                return value
+        return self.base_at
 
     def begin_at(self, base_at: int, eligible_at: int) -> None:
         """Sets `base_at` and `eligible_at` (for `evolve` alone)."""
@@ -188,11 +192,12 @@ class Task:
     @property
     def first_deadline(self) -> int | None:
         """The earlier of the instants by which it is to start and to end."""
-        return min((value for code, value in self._parts() if code in _INSTANTS), default=None)
+        parts = self._parts()
+        return min((value for code, value in parts if code in _INSTANTS), default=None) if parts else None
 
-    def _parts(self) -> Iterator[tuple[int, int]]:
+    def _parts(self) -> Sequence[tuple[int, int]]:
         origin = self._origin
-        return iter(()) if len(origin) == _ORIGIN.size else _PART.iter_unpack(origin[_ORIGIN.size :])
+        return () if len(origin) == _ORIGIN.size else [*_PART.iter_unpack(origin[_ORIGIN.size :])]
 
     # ---- what happened to it ----
 
