@@ -122,6 +122,11 @@ def compare(tables: World, state: PoolState) -> None:
         assert (None if holder is None else (holder["task"], holder["attempt"])) == target.holder, name
         if shown and target.last_served is not None:
             assert shown.get("last_served_at", target.last_served) == target.last_served
+    schedules = tables.tables.schedules(POOL)
+    assert isinstance(schedules, Page)
+    assert {card["schedule"]: (card["sequence"], card["task"], "paused" in card) for card in schedules.items} == {
+        name: (row.sequence, row.task, row.paused) for name, row in state.schedules.rows.items()
+    }
     pool = tables.tables.pool(POOL).value
     assert pool is not None
     counted: dict[str, int] = {}
