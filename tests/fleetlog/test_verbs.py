@@ -15,6 +15,7 @@ from fleetlog.verb import VERBS
 from tests.fleetlog.conftest import CommandLine, Done
 from tests.fleetlog.world import World
 from tests.support.fleet import Fleet
+from tests.support.site import Site, until
 
 
 @pytest.fixture
@@ -343,3 +344,21 @@ def test_every_option_of_every_help_is_accepted(cli: CommandLine) -> None:
         assert "--json" in told.out, verb.words
         assert "--quiet" in told.out, verb.words
         assert "\x1b[" not in told.out
+
+
+def test_the_doctor_names_what_is_degraded(cli: CommandLine) -> None:
+    """What works but is not as it should be is a note, with what to do."""
+    with Site() as site:
+        before = cli("doctor", "--gateway", site.url, "--json")
+        site.gateway.health._disk = lambda: "the disk under /data has only 5 bytes free"
+        until(site.gateway.degraded_parts, "the look")
+        after = cli("doctor", "--gateway", site.url, "--json")
+
+    def ready(done: Done) -> tuple[str, str]:
+        found = next(row for row in map(json.loads, done.lines) if row["what"] == "ready")
+        return found["verdict"], found["text"]
+
+    assert ready(before) == ("ok", "every part is ready")
+    assert ready(after) == (
+        "note", "disk: the disk under /data has only 5 bytes free; no submissions are taken: make room"
+    )  # fmt: skip

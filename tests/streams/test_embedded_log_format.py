@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.settings import FORMAT
 from streams.embedded_log import EmbeddedLog
+from streams.embedded_reader import EmbeddedReader
 from streams.embedded_record import appended_at_of, decode_record, encode_record, record_key, record_offset
-from streams.port import Headers, LogCorrupt, Output, Topic
+from streams.port import Headers, LogCorrupt, LogMisconfigured, Output, Topic
 from tests.streams.contract import own, put
 from tests.streams.test_embedded_log import raw
 
@@ -65,3 +67,17 @@ def test_the_format_is_as_documented(tmp_path: Path) -> None:
         assert int.from_bytes(meta[b"group"] or b"", "big") == 3
         commands.close()
         meta.close()
+
+
+def test_a_reader_stops_at_a_format_that_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader in another process finds a raised format; an older one stops with a sentence."""
+    with monkeypatch.context() as newer:
+        newer.setattr("streams.log_format.FORMAT", FORMAT + 1)
+        log = EmbeddedLog.open(tmp_path / "log", partitions=1, sync=False)
+        log.raise_format(FORMAT + 1)
+        log.close()
+        reader = EmbeddedReader(tmp_path / "log")
+        assert (reader.log_id, reader.format) == (log.log_id, FORMAT + 1)
+        reader.close()
+    with pytest.raises(LogMisconfigured, match=f"has format {FORMAT + 1}, this Fleetlog knows formats up to {FORMAT}"):
+        EmbeddedReader(tmp_path / "log")
