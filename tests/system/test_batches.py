@@ -132,7 +132,7 @@ def submit_while_killing(product: Product, folder: Path, kills: list[Callable[[C
 def change_while_killing(product: Product, kill: Callable[[], None]) -> None:
     """A bulk change of every task, and a kill in the middle: it goes on by itself, each task is changed once."""
     waits = {"verb": "change", "pool": "default", "filter": "state=WAITING", "dry_run": True}
-    count = LINES // 2
+    count, position = LINES // 2, ""
     tasks = [{"kind": "check", "id": f"bulk-{n}"} for n in range(count)]
     for start in range(0, count, 500):
         position = product.ask("POST", "/v1/pools/default/tasks", {"tasks": tasks[start : start + 500]})["position"]
