@@ -10,7 +10,19 @@ import typer
 from fleetlog.problems import DONE, INTERRUPTED, NO_ANSWER, REFUSED, WRONG_USAGE, Problem
 from fleetlog.verb import GROUPS, VERBS, Verb
 
-MODULES: Final = ("start", "work", "look", "mend", "setup", "limits", "schedules", "log", "prove", "trying", "simulating")
+MODULES: Final = (
+    "start",
+    "work",
+    "look",
+    "mend",
+    "setup",
+    "limits",
+    "schedules",
+    "log",
+    "prove",
+    "trying",
+    "simulating",
+)
 SUBJECTS: Final = {
     "pool": "Pools: create, show, set.",
     "limit": "Limits of a kind or limit key.",
