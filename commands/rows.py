@@ -7,6 +7,7 @@ log offsets as well and is sorted, so equal states have equal bytes.
 
 from collections.abc import Iterable
 from dataclasses import fields
+from sys import intern
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -81,16 +82,18 @@ def canonical(state: PoolState) -> bytes:
     return b"\n".join(to_json(row) for row in rows)
 
 
-def restore(lines: Iterable[bytes], now: int) -> list[PoolState]:
-    """The pools that the lines of a snapshot hold; queue and timers are rebuilt as of `now`.
+def restore(chunks: Iterable[bytes], now: int) -> list[PoolState]:
+    """The pools that the lines of a snapshot hold, one or more of them a chunk; queue and timers are rebuilt as of
+    `now`.
 
     Raises ValueError where a line is not of this format.
     """
     pools: list[PoolState] = []
     terms: dict[int, Terms] = {}
-    for line in lines:
-        kind, *row = from_json(line)
-        if kind == "pool":
+    for kind, *row in (row for chunk in chunks for row in from_json(b"[%b]" % chunk.replace(b"\n", b","))):
+        if kind == "task":
+            _put_task(pools[-1], terms[row[0]], row)
+        elif kind == "pool":
             if row[0] != ROWS_FORMAT:
                 raise ValueError(f"snapshot rows have format {row[0]}, this software reads {ROWS_FORMAT}")
             pools.append(_pool_from(row[1], row[2]))
@@ -253,8 +256,6 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
             for name in ("requirement", "prefer"):
                 values[name] = tuple(values[name])
             terms[row[0]] = state.share(Terms(**values))
-        case "task":
-            _put_task(state, terms[row[0]], row[1:])
         case "hold":
             task_id, attempt, sequence, robot_id, cost, name, until = row
             where = None if name is None else state.intern_target(name)
@@ -275,9 +276,20 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
 
 
 def _put_task(state: PoolState, terms: Terms, row: list[Any]) -> None:
-    task_id, sequence, offset, digest, base_at, eligible_at, target, *rest, current, story = row
+    _, task_id, sequence, offset, digest, base_at, eligible_at, target, state_then, *counts, current, story = row
     where = None if target is None else state.intern_target(target)
-    task = Task(task_id, terms, sequence, offset, bytes.fromhex(digest), base_at, eligible_at, where, *rest)
+    task = Task(
+        task_id,
+        terms,
+        sequence,
+        offset,
+        bytes.fromhex(digest),
+        base_at,
+        eligible_at,
+        where,
+        intern(state_then),
+        *counts,
+    )
     if where is not None:
         where.tasks += 1
     if current is not None:
