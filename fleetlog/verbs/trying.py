@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetlog.problems import Problem
+from fleetlog.problems import Problem, wrong_usage
 from fleetlog.verb import TRY, Call, Uses, gateway_url, read_token, verb
 
 STYLES = {"ok": "green", "note": "yellow", "bad": "bold red"}
@@ -232,6 +232,45 @@ def bench_rebuild(
         return measure_rebuild(product)
 
     _measure(call, log, kafka, both)
+
+
+@verb(
+    "bench dispatch",
+    TRY,
+    Uses.NOTHING,
+    (
+        "fleetlog bench dispatch --tasks 1000 --targets 100 --robots 10 --lives 500",
+        "fleetlog bench dispatch --tasks 100,1000 --targets 1,50 --robots 10 --lives 200 --json",
+    ),
+)
+def bench_dispatch(
+    call: Call,
+    tasks: Annotated[str, typer.Option("--tasks", metavar="N,...", help="How many wait.")] = "1000,30000,1000000",
+    targets: Annotated[str, typer.Option("--targets", metavar="N,...", help="For how many targets.")] = "1,10000",
+    robots: Annotated[str, typer.Option("--robots", metavar="N,...", help="For how many robots.")] = "10,5000",
+    lives: Annotated[int, typer.Option("--lives", min=1, help="How many lives are measured.")] = 20_000,
+) -> None:
+    """Measure what many waiting tasks cost: processor time of a life, memory, snapshots; each case in a fresh process.
+
+    Decide, evolve and encode together, without a log. A million tasks take some 2 GB and minutes for each case. The
+    last line says what the most tasks cost beside the fewest, and the worst of the rest.
+    """
+    from fleetlog.bench.dispatch import measure_dispatch
+    from fleetlog.bench.product import BenchProblem
+
+    call.out.note("measuring ...")
+    try:
+        for figures in measure_dispatch(_numbers(tasks), _numbers(targets), _numbers(robots), lives):
+            call.out.card(figures)
+    except BenchProblem as problem:
+        raise Problem(f"{str(problem).rstrip('.')}.") from None
+
+
+def _numbers(words: str) -> list[int]:
+    found = words.split(",")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in found):
+        raise wrong_usage(f"{words!r} is not a list of numbers such as 1000,30000.")
+    return [int(word) for word in found]
 
 
 def _measure(call: Call, log: LogKind, kafka: str | None, measure: Callable[[Any], dict[str, Any]]) -> None:
