@@ -13,7 +13,7 @@ COPY robot_gateway robot_gateway
 COPY fleetlog fleetlog
 RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
  && useradd --system --create-home --home-dir /var/lib/fleetlog fleetlog \
- && install -d -o fleetlog -g fleetlog /var/lib/fleetlog/projections
+ && install -d -o fleetlog -g fleetlog /var/lib/fleetlog/projections /var/lib/fleetlog/bulk
 
 USER fleetlog
 WORKDIR /var/lib/fleetlog

@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from commands.ids import name_id
 from commands.inputs import CommandBase
 from commands.reasons import Refusal
-from robot_gateway.bulk_folder import REFUSALS_SHOWN, BulkFolder, Selection, Tally
+from projections.filters import Filter
+from robot_gateway.bulk_folder import REFUSALS_SHOWN, BulkFolder, Selection, Tally, Writing
 from robot_gateway.bulk_verbs import BULK_VERBS, selecting_filter
 from robot_gateway.event_views import now_ms
 from robot_gateway.models import BulkIn
@@ -68,6 +69,7 @@ class Bulk:
         self._works: dict[str, Work] = {}
         self._turns: deque[Work] = deque()
         self._news = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -92,38 +94,55 @@ class Bulk:
     # ---- a dry run ----
 
     async def select(self, asked: BulkIn, principal: Principal) -> Resource:
-        """The answer to a dry run. Raises RefusedRequest."""
+        """The answer to a dry run; one at a time looks through the tables. Raises RefusedRequest."""
         only_own = None if principal.may("verb") else principal.name
         filtered = selecting_filter(asked, only_own)
         if isinstance(filtered, Refusal):
             raise RefusedRequest(filtered)
-        await asyncio.to_thread(self._folder.forget_old, now_ms())
-        writing = await asyncio.to_thread(self._folder.writing)
-        try:
-            fits, count, states, examples = BULK_VERBS[asked.verb].fits, 0, Counter[str](), list[Any]()
-            cursor, position = None, None
-            while True:
-                page = await self._gateway.reads.selecting(principal, filtered, cursor)
-                cards = [card for card in page.items if card["state"] in fits]
-                await asyncio.to_thread(writing.add, [(card["pool"], card["id"]) for card in cards])
-                count += len(cards)
-                states.update(card["state"] for card in cards)
-                examples += [_example(card) for card in cards[: EXAMPLES - len(examples)]]
-                position, cursor = position or str(page.position), page.next
-                if count > SELECTED_MAX:
-                    raise refuse("bad_filter", f"more than {SELECTED_MAX} tasks match: narrow the filter", "/filter")
-                if cursor is None:
-                    break
-            found = {
-                "verb": asked.verb, "pool": asked.pool, "filter": asked.filter or "", "count": count,
-                "states": dict(sorted(states.items())), "examples": examples, "at": now_ms(), "position": position,
-                "actor": principal.name, "log_id": self._gateway.log.log_id,
-            }  # fmt: skip
-            selection = await asyncio.to_thread(writing.finish, found)
-        except BaseException:
-            writing.drop()
-            raise
+        with self._folder_usable():
+            async with self._looking:
+                await asyncio.to_thread(self._folder.forget_old, now_ms())
+                writing = await asyncio.to_thread(self._folder.writing)
+                try:
+                    found = await self._write_found(writing, asked, principal, filtered)
+                    selection = await asyncio.to_thread(writing.finish, found)
+                except BaseException:
+                    writing.drop()
+                    raise
         return selected_resource(selection)
+
+    async def _write_found(
+        self, writing: Writing, asked: BulkIn, principal: Principal, filtered: Filter
+    ) -> dict[str, Any]:
+        """Writes down what matches, page by page; what is to be kept of the dry run beside it."""
+        fits, count, states, examples = BULK_VERBS[asked.verb].fits, 0, Counter[str](), list[Any]()
+        cursor, position = None, None
+        while True:
+            page = await self._gateway.reads.selecting(principal, filtered, cursor)
+            cards = [card for card in page.items if card["state"] in fits]
+            await asyncio.to_thread(writing.add, [(card["pool"], card["id"]) for card in cards])
+            count += len(cards)
+            states.update(card["state"] for card in cards)
+            examples += [_example(card) for card in cards[: EXAMPLES - len(examples)]]
+            position, cursor = position or str(page.position), page.next
+            if count > SELECTED_MAX:
+                raise refuse("bad_filter", f"more than {SELECTED_MAX} tasks match: narrow the filter", "/filter")
+            if cursor is None:
+                break
+        return {
+            "verb": asked.verb, "pool": asked.pool, "filter": asked.filter or "", "count": count,
+            "states": dict(sorted(states.items())), "examples": examples, "at": now_ms(), "position": position,
+            "actor": principal.name, "log_id": self._gateway.log.log_id,
+        }  # fmt: skip
+
+    @contextmanager
+    def _folder_usable(self) -> Iterator[None]:
+        """A disk that is full or somebody else's is said, with the folder."""
+        try:
+            yield
+        except OSError as error:
+            text = f"{self._folder.path} cannot be written ({(error.strerror or '').lower()}): look at disk and owner"
+            raise RefusedRequest(Refusal("not_ready", text, retry_after_ms=5_000)) from None
 
     # ---- the act ----
 

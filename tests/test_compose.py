@@ -74,7 +74,9 @@ def test_the_gateway_reads_what_the_projector_writes() -> None:
     """Both mount the same volume at the folder that the image names for projections."""
     folder = "/var/lib/fleetlog/projections"
 
-    assert SERVICES["gateway"]["volumes"] == SERVICES["projector"]["volumes"] == [f"projections:{folder}"]
+    assert SERVICES["projector"]["volumes"] == [f"projections:{folder}"]
+    bulk = Path(folder).with_name("bulk")
+    assert SERVICES["gateway"]["volumes"] == [f"projections:{folder}", f"bulk:{bulk}"]
     assert f"FLEETLOG_PROJECTOR_FOLDER={folder}" in (PROJECT / "Dockerfile").read_text()
 
 

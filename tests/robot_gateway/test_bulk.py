@@ -366,6 +366,40 @@ def test_what_may_succeed_later_is_sent_again(tmp_path: Path, monkeypatch: pytes
         assert len(events(site, "hall-a", "TaskChanged")) == 3
 
 
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """Said with the folder; nothing is half there, and the rest of the gateway goes on."""
+    with Site(partitions=2) as site:
+        after = fill(site, "hall-a", 1)
+        folder_of(site).write_text("a file where the folder would be")
+        asked = {"verb": "cancel", "pool": "hall-a", "dry_run": True}
+        answer = site.client.post("/v1/bulk", json=asked, params={"after": after})
+        assert (answer.status_code, answer.json()["reason"]) == (503, "not_ready")
+        assert f"{folder_of(site)} cannot be written" in answer.json()["detail"]
+        folder_of(site).unlink()
+        assert dry_run(site, "cancel", "hall-a")["count"] == 1
+
+
+def test_at_most_a_million_are_found(site: Site, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are refused, and nothing is left of them."""
+    after = fill(site, pool, 3)
+    before = set(folder_of(site).iterdir())
+    monkeypatch.setattr(bulk, "SELECTED_MAX", 2)
+    asked = {"verb": "cancel", "pool": pool, "dry_run": True}
+    answer = site.client.post("/v1/bulk", json=asked, params={"after": after})
+    assert (answer.status_code, answer.json()["reason"]) == (400, "bad_filter")
+    assert "narrow the filter" in answer.json()["detail"]
+    assert set(folder_of(site).iterdir()) <= before
+
+
+def test_only_so_many_works_at_a_time(site: Site, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is told to come back."""
+    token = dry_run(site, "cancel", pool, after=fill(site, pool, 1))["token"]
+    monkeypatch.setattr(bulk, "WORKS_MAX", 0)
+    answer = site.client.post("/v1/bulk", json={"verb": "cancel", "token": token})
+    assert (answer.status_code, answer.json()["reason"]) == (429, "gateway_busy")
+    assert answer.json()["retry_after_s"] == 5
+
+
 # ---- who may ----
 
 
