@@ -28,7 +28,7 @@ class Cut:
         self._tasks = _reversed(state.tasks.values())
         self._holds = _reversed(state.holds.values())
         self._ended = _reversed(state.ended.values())
-        self._ended_ids = _reversed(state.ended)
+        self._ended_ids = _reversed(state.ended_order)
         self._commands = state.commands.items()
         self._kept: dict[int, bytes] = {}
         self._kept_tasks: dict[int, tuple[Terms, bytes]] = {}

@@ -5,6 +5,7 @@ things (queue, timers, used slots, generations) are left out and rebuilt by `res
 log offsets as well and is sorted, so equal states have equal bytes.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import fields
 from sys import intern
@@ -229,7 +230,7 @@ def _pool_from(pool: str, header: dict[str, Any]) -> PoolState:
     state.chain = bytes.fromhex(header["chain"])
     state.settings = PoolSettings(**header["settings"])
     state.retired = dict(header["retired"])
-    state.idle_targets = dict.fromkeys(header["idle_targets"])
+    state.idle_targets = OrderedDict.fromkeys(header["idle_targets"])
     told = header.get("pauses", [[]] * len(header["paused"]))
     pauses = zip(header["paused"], told, strict=True)
     state.paused = {(scope, name): Paused(until, *more) for (scope, name, until), more in pauses}
@@ -267,6 +268,7 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
             task_id, at_end, attempt, sequence, digest, ended_at, late, robot_id, reported = row
             known = None if reported is None else _reported_from(reported)
             digest = bytes.fromhex(digest)
+            state.ended_order.append(task_id)
             state.ended[task_id] = Ended(at_end, attempt, sequence, digest, ended_at, late, robot_id, known)
         case "command":
             key, digest, *rest = row

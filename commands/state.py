@@ -5,6 +5,7 @@ changes them. The `queue` (lanes and heaps) and `timers` are derived: they can b
 Instants and durations are milliseconds.
 """
 
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -177,7 +178,11 @@ class Hold:
 
 @dataclass(slots=True, eq=False)
 class PoolState:
-    """Everything that one pool's decisions need. `retired`: robot -> its last hello, so that it is not taken again."""
+    """Everything that one pool's decisions need. `retired`: robot -> its last hello, so that it is not taken again.
+
+    `ended_order` names the ended tasks, oldest first: to look for the first key of a dict from which many went takes
+    as long as all of these.
+    """
 
     pool: str
     queue: "Queue"
@@ -196,11 +201,12 @@ class PoolState:
     frozen: bool = False
     tasks: dict[str, Task] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
+    ended_order: deque[str] = field(default_factory=deque)
     commands: RememberedCommands = field(default_factory=RememberedCommands)
     robots: dict[str, Robot] = field(default_factory=dict)
     retired: dict[str, str] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
-    idle_targets: dict[str, None] = field(default_factory=dict)
+    idle_targets: OrderedDict[str, None] = field(default_factory=OrderedDict)
     holds: dict[Held, Hold] = field(default_factory=dict)
     running: dict[str, Task] = field(default_factory=dict)
     paused: dict[tuple[str, str], Paused] = field(default_factory=dict)

@@ -42,12 +42,13 @@ def forget_old(state: PoolState, now: int) -> None:
     """
     horizon, most = now - int(state.settings.remember_days * DAY_MS), state.settings.remember_max
     for _ in range(FORGOTTEN_PER_EVENT):
-        task_id = next(iter(state.ended), None)
+        task_id = state.ended_order[0] if state.ended_order else None
         if task_id is None or (state.ended[task_id].ended_at >= horizon and len(state.ended) <= most):
             break
-        ended = state.ended.pop(task_id)
+        ended = state.ended.pop(state.ended_order.popleft())
         if any(held.task == task_id for held in state.holds):
             state.ended[task_id] = ended
+            state.ended_order.append(task_id)
     for _ in range(FORGOTTEN_PER_EVENT):
         oldest_at = state.commands.oldest_at()
         if oldest_at is None or (oldest_at >= horizon and len(state.commands) <= most):

@@ -296,6 +296,7 @@ def _end(state: PoolState, task: Task, event: e.Event, robot: str | None) -> Non
     state.paused.pop(("task", task.id), None)
     story = task.story
     state.tasks.pop(task.id)
+    state.ended_order.append(task.id)
     state.ended[task.id] = Ended(
         task.state,
         task.attempt,
