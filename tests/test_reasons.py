@@ -319,8 +319,9 @@ def _a_word_of_its_own(stage: Stage) -> str:
 @provokes("too_fast")
 def _two_checkpoints_at_once(stage: Stage) -> str:
     worker, here = stage.held("hasty")
-    answers = [worker.ask("checkpoint", **here, number=number, value=1) for number in (1, 2)]
-    return str(answers[1]["reason"])
+    said = [worker.say("checkpoint", **here, number=number, value=1) for number in range(1, 6)]
+    answers = [worker.answer_to(of) for of in said]
+    return next(str(answer["reason"]) for answer in answers if answer["type"] == "refused")
 
 
 @provokes("not_in_error")
@@ -349,7 +350,8 @@ def _accepted_too_late(stage: Stage) -> str:
     worker.ask("ready", n=1)
     here = {"task": task, "attempt": worker.expect("assign")["attempt"]}
     worker.ask("ready", n=0)
-    until(lambda: stage.shared.task(task, "quick")["state"] == "WAITING", "the withdrawal")
+    history = f"/v1/pools/quick/tasks/{task}/history"
+    until(lambda: "AssignmentWithdrawn" in stage.shared.client.get(history).text, "the withdrawal")
     return str(worker.ask("accept", **here)["reason"])
 
 
