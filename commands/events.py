@@ -615,7 +615,8 @@ class ExpiryHeld(Event):
 
 @dataclass(slots=True, kw_only=True)
 class OwnershipTaken(Event):
-    """Another process decides now, or the owner could not commit for a window: all counts are 0 again."""
+    """Another process decides now, or the owner could not commit for a window: all counts are 0 again, and open
+    wait_until and held_until end later by gap_ms (the time since the pool's last event)."""
 
     type: Literal["OwnershipTaken.v1"] = "OwnershipTaken.v1"
     reason: Literal["hand_over", "outage"]

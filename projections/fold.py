@@ -267,7 +267,8 @@ def _each(
 
 
 def _about_clock(cards: HotCards, pool: HotPool, event: Stored) -> None:
-    """What is open moves with the clock; robots know which tasks they hold."""
+    """What is open moves with the clock, or by the time without an owner; robots know which tasks they hold."""
+    moved = task_cards.clock_moved if event["type"] == "ClockAccepted.v1" else task_cards.waits_moved
     _about_pool(cards, pool, event)
     for name in cards.names_of(Entity.ROBOT, pool.name):
         robot = cards.entity(Entity.ROBOT, pool.name, name) or {}
@@ -275,7 +276,7 @@ def _about_clock(cards: HotCards, pool: HotPool, event: Stored) -> None:
         for task in dict.fromkeys([*robot.get("attempts", ()), *held]):
             card = cards.task(pool, task)
             if card is not None and card["at_sequence"] != event["sequence"]:
-                pool.cards[task] = task_cards.clock_moved(card, event)
+                pool.cards[task] = moved(card, event)
 
 
 def _about_dispatch(cards: HotCards, pool: HotPool, event: Stored) -> None:
@@ -325,6 +326,7 @@ EVENT_RULES: Final[dict[str, EventRule]] = {
     "WindowMissed.v1": _about_window,
     "ProgressNoted.v1": _about_progress,
     "ClockAccepted.v1": _about_clock,
+    "OwnershipTaken.v1": _about_clock,
     "DispatchPaused.v1": _about_dispatch,
     "DispatchResumed.v1": _about_dispatch,
     "LimitSet.v1": _about_limit,

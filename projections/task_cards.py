@@ -347,11 +347,25 @@ def clock_moved(card: TaskCard, event: Stored) -> TaskCard:
     new = _noted(card, event)
     if "accept_by" in card:
         new["accept_by"] = card["accept_by"] + shift
-    if "wait_until" in card:
-        new["wait_until"] = card["wait_until"] + shift
-    if "holds" in card:
-        new["holds"] = [{**hold, "until": hold["until"] + shift} if "until" in hold else hold for hold in card["holds"]]
+    _move_waits(new, shift)
     return new
+
+
+def waits_moved(card: TaskCard, event: Stored) -> TaskCard:
+    """OwnershipTaken: open wait_until and held_until move by the time without an owner."""
+    if event["gap_ms"] <= 0 or not ("wait_until" in card or "holds" in card):
+        return card
+    new = _noted(card, event)
+    _move_waits(new, event["gap_ms"])
+    return new
+
+
+def _move_waits(card: TaskCard, shift: int) -> None:
+    if "wait_until" in card:
+        card["wait_until"] += shift
+    if "holds" in card:
+        held = card["holds"]
+        card["holds"] = [{**hold, "until": hold["until"] + shift} if "until" in hold else hold for hold in held]
 
 
 def paused(card: TaskCard, event: Stored) -> TaskCard:

@@ -1,11 +1,14 @@
 """What follows when an attempt ends: the order of precedence, the lost-robot policies, and what stays held."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from commands.ids import jitter_share
 from commands.state import Attempt, PoolState, Task
 from commands.vocabulary import DeadReason
 
+HOLD_WINDOWS: Final = 2
+"""A gateway may answer the robot for one window after the commit of what ended its right, the commit may take one."""
 JITTER_SHARE = 0.2
 RETRY_AFTER_MAX_MS = 86_400_000
 
@@ -37,18 +40,18 @@ def stop_after_ms(policy: str, lease_ms: int, wait_ms: int) -> int | None:
 
 
 def exclusion_ends_at(state: PoolState, current: Attempt, now: int) -> int | None:
-    """When a robot that we cannot ask has surely stopped: its own deadline in whole windows, and one window more."""
+    """When a robot that we cannot ask has surely stopped: its own deadline in whole windows, and two windows more."""
     if current.stop_after_ms is None:
         return None
     window_ms = state.window_ms_at(now)
-    return now + (-(-current.stop_after_ms // window_ms) + 1) * window_ms
+    return now + (-(-current.stop_after_ms // window_ms) + HOLD_WINDOWS) * window_ms
 
 
 def after_loss(state: PoolState, task: Task, current: Attempt, now: int, forgotten: bool) -> End:
     """The lease ended by silence, or because the robot's hello did not name the attempt (`forgotten`).
 
-    What stays held: a forgotten attempt until exclusion is sure; under wait, ask and never also when the task goes to
-    CANCELLED or DEAD, because nobody knows whether the robot still works.
+    What stays held until exclusion is sure: a forgotten attempt; under wait, ask and never also one whose task goes to
+    CANCELLED or DEAD, because its robot may work on, and its last heartbeat may have been answered just now.
     """
     terms, window_ms = task.terms, state.window_ms_at(now)
     windows = state.windows_of(current.lease_ms, now)
@@ -56,14 +59,11 @@ def after_loss(state: PoolState, task: Task, current: Attempt, now: int, forgott
     if end is None and terms.policy == "requeue":
         end = End("DEAD", "poison") if task.lost + 1 >= terms.lost_max else End("WAITING")
     if end is None:
-        silence_ms = (windows + 1) * window_ms if forgotten else 0
+        silence_ms = (windows + HOLD_WINDOWS) * window_ms if forgotten else 0
         return End("LOST", wait_until=now + silence_ms + terms.wait_ms if terms.policy == "wait" else None)
-    if forgotten:
-        return End(end.to, end.dead_reason, held=True, held_until=exclusion_ends_at(state, current, now))
-    if terms.policy == "requeue":
+    if terms.policy == "requeue" and not forgotten:
         return end
-    until = now + terms.wait_ms if terms.policy == "wait" else None
-    return End(end.to, end.dead_reason, held=True, held_until=until)
+    return End(end.to, end.dead_reason, held=True, held_until=exclusion_ends_at(state, current, now))
 
 
 def after_wait(task: Task) -> End:

@@ -92,7 +92,7 @@ def cancel(state: PoolState, command: i.CancelTask, context: Context) -> Decisio
         event = e.CancelRequested(task=task.id, attempt=task.attempt, robot=robot.id, reason=reason)
         told = a.cancel(robot, task.id, task.attempt, reason)
         return _accepted(state, command, task, "RUNNING", context, event, told=[told])
-    held, held_until = _held_after_cancel(task, current)
+    held, held_until = _held_after_cancel(state, task, current, context.now)
     cancelled = e.TaskCancelled(
         task=task.id,
         origin=task.state,
@@ -105,11 +105,11 @@ def cancel(state: PoolState, command: i.CancelTask, context: Context) -> Decisio
     return _accepted(state, command, task, "CANCELLED", context, cancelled, told=_stop(state, task, "ended"))
 
 
-def _held_after_cancel(task: Task, current: Attempt | None) -> tuple[bool, int | None]:
-    """A LOST robot may still work: slot and target stay held under wait until its time, else until somebody knows."""
+def _held_after_cancel(state: PoolState, task: Task, current: Attempt | None, now: int) -> tuple[bool, int | None]:
+    """A LOST robot may still work, and be answered until its gateway knows: held as after a release."""
     if task.state != "LOST" or current is None:
         return False, None
-    return True, current.wait_until
+    return True, exclusion_ends_at(state, current, now)
 
 
 def redrive(state: PoolState, command: i.RedriveTask, context: Context) -> Decision:

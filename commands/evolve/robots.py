@@ -142,13 +142,24 @@ def _clock_accepted(state: PoolState, event: e.ClockAccepted, offset: int) -> No
     if shift <= 0:
         return
     for task in state.tasks.values():
+        if task.state == "ASSIGNED" and task.current is not None:
+            task.current.accept_by += shift
+            state.timers.push(task.current.accept_by, "accept", task.id)
+    _move_waits(state, shift)
+
+
+def _ownership_taken(state: PoolState, event: e.OwnershipTaken, offset: int) -> None:
+    """Nobody knows how much of the gap has really passed: another machine's clock says so, and robots do not see it."""
+    reset_counts(state, event, offset)
+    if event.gap_ms > 0:
+        _move_waits(state, event.gap_ms)
+
+
+def _move_waits(state: PoolState, shift: int) -> None:
+    """Open lost-robot waits and holds end later by `shift` ms."""
+    for task in state.tasks.values():
         current = task.current
-        if current is None:
-            continue
-        if task.state == "ASSIGNED":
-            current.accept_by += shift
-            state.timers.push(current.accept_by, "accept", task.id)
-        if current.wait_until is not None:
+        if current is not None and current.wait_until is not None:
             current.wait_until += shift
             state.timers.push(current.wait_until, "lost_wait", task.id)
     for hold in state.holds.values():
@@ -176,6 +187,6 @@ ROBOT_EVENTS: Final[Appliers] = {
     e.RobotRetired: _retired,
     e.WindowMissed: _window_missed,
     e.ExpiryHeld: _expiry_held,
-    e.OwnershipTaken: reset_counts,
+    e.OwnershipTaken: _ownership_taken,
     e.ClockAccepted: _clock_accepted,
 }

@@ -122,9 +122,9 @@ def test_an_attempt_named_twice_resumes_once() -> None:
 @pytest.mark.parametrize(
     ("options", "expired"),
     [
-        ("", "LeaseExpired t1 #1 not_held WAITING held=True held_until=1790000062000 first_window="),
+        ("", "LeaseExpired t1 #1 not_held WAITING held=True held_until=1790000067000 first_window="),
         ("lost_max=1", "LeaseExpired t1 #1 not_held DEAD held=True dead_reason=poison"),
-        ("policy=wait wait=30", "LeaseExpired t1 #1 not_held LOST held=False wait_until=1790000092000"),
+        ("policy=wait wait=30", "LeaseExpired t1 #1 not_held LOST held=False wait_until=1790000097000"),
         ("policy=ask", "LeaseExpired t1 #1 not_held LOST wait_until="),
         ("policy=never", "LeaseExpired t1 #1 not_held LOST wait_until="),
     ],

@@ -18,10 +18,10 @@ EXPIRES = RUNS + "    t+20  wait                     -> {expired}\n"
 
 @pytest.mark.parametrize(
     ("options", "until"),
-    [("", 1_790_000_061_000), ("policy=wait wait=12", 1_790_000_076_000), ("lease=20", 1_790_000_066_000)],
+    [("", 1_790_000_066_000), ("policy=wait wait=12", 1_790_000_081_000), ("lease=20", 1_790_000_071_000)],
 )
 def test_release_holds_until_the_robot_has_surely_stopped(options: str, until: int) -> None:
-    """now + stop_after_ms in whole windows + one window: slot and target, and with it the next task of the target."""
+    """now + stop_after_ms in whole windows + two windows: slot and target, and with it the next task of the target."""
     world = play(
         RUNS.format(options=options)
         + f"""
@@ -109,7 +109,7 @@ def test_release_with_force_holds_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "then", "expired", "ended"),
     [
-        ("policy=wait wait=30", "cancel", "LeaseExpired t1 CANCELLED held=True held_until=1790000090000", 50),
+        ("policy=wait wait=30", "cancel", "LeaseExpired t1 CANCELLED held=True held_until=1790000115000", 75),
         ("policy=ask", "cancel", "LeaseExpired t1 CANCELLED held=True held_until=", None),
         ("policy=never run=5:dead", "", "LeaseExpired t1 DEAD held=True held_until=", None),
         ("policy=requeue", "cancel", "LeaseExpired t1 CANCELLED held=False", 20),
@@ -124,7 +124,7 @@ def test_expiry_to_an_end_holds_by_policy(options: str, then: str, expired: str,
         + f"""
         t+19  wait
         t+20  wait                     -> {expired}{", TaskAssigned t2 #1 r2" if ended == 20 else ""}
-        t+60  wait
+        t+80  wait
     """
     )
     freed = [(event.occurred_at - START_AT) // 1000 for event in world.named("TaskAssigned") if event.task == "t2"]
@@ -132,13 +132,15 @@ def test_expiry_to_an_end_holds_by_policy(options: str, then: str, expired: str,
     assert freed[:1] == ([] if ended is None else [ended])
 
 
-def test_cancel_in_lost_holds_until_its_wait_is_over() -> None:
-    """Under wait until wait_until, under ask without end."""
+def test_cancel_in_lost_holds_like_a_release() -> None:
+    """Its last heartbeat may have been answered just now: under wait until that cannot count any more, under ask
+    without end."""
     play(
         EXPIRES.format(options="policy=wait wait=30", expired="LeaseExpired t1 LOST wait_until=1790000090000")
         + """
-        t+25  cancel   t1              -> TaskCancelled t1 held=True held_until=1790000090000, told r1 stop t1 ended
-        t+50  wait                     -> HoldEnded t1 #1 time, TaskAssigned t2 r2
+        t+25  cancel   t1              -> TaskCancelled t1 held=True held_until=1790000120000, told r1 stop t1 ended
+        t+79  wait                     -> nothing
+        t+80  wait                     -> HoldEnded t1 #1 time, TaskAssigned t2 r2
     """
     )
     play(
@@ -148,6 +150,26 @@ def test_cancel_in_lost_holds_until_its_wait_is_over() -> None:
         t+99  complete r1 t1 #1        -> ReportedLate t1 complete CANCELLED, HoldEnded t1 #1 stopped, TaskAssigned t2
     """
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "before", "ends"),
+    [
+        ("policy=wait wait=30", "t+20 wait -> LeaseExpired t1 LOST wait_until=1790000090000", "LostWaitEnded t1"),
+        ("", "t+20 release t1 -> TaskReleased t1 WAITING held=True held_until=1790000085000", "HoldEnded t1 #1 time"),
+    ],
+)
+def test_an_owner_whose_clock_is_ahead_ends_no_wait_and_no_hold_early(options: str, before: str, ends: str) -> None:
+    """Its clock says that an hour has passed since the last event; the robot may be at work for as long as it was."""
+    world = play(RUNS.format(options=options) + ("t+10 beat r1 t1#1\n" if not options else "") + before)
+    left_s = 30 if options else 25
+    world.take_over(gap_s=3_600)
+    world.wait(left_s - 1)
+    assert world.state.targets["dock"].holder == ("t1", 1)
+    assert not world.named("LostWaitEnded") + world.named("HoldEnded")
+    world.wait(1)
+    assert len(world.named(ends.split()[0])) == 1
+    world.verify()
 
 
 def test_a_robot_whose_task_was_cancelled_in_lost_is_told_to_stop() -> None:

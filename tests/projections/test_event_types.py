@@ -121,7 +121,7 @@ CASES: list[tuple[e.Event, set[str]]] = [
     (e.ExpiryHeld(window=START_AT, leases=20, robots=3, until=START_AT + 5_000), {THE_POOL}),
     (
         e.OwnershipTaken(reason="hand_over", owner="p2", partition=1, software="0.1.0", gap_ms=900),
-        {THE_POOL},
+        {THE_POOL, TASK},
     ),
     (e.ClockAccepted(from_at=START_AT, to_at=START_AT + 9_000, reason="ntp"), {THE_POOL, TASK}),
     (pool_created(), {THE_POOL}),
