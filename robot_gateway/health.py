@@ -25,6 +25,7 @@ from streams.port import LogFault, LogReader, Topic
 logger = logging.getLogger("fleetlog.gateway")
 
 LOOK_EVERY_S: Final = 2.0
+STOP_S: Final = 5.0
 LOOK_SHARE: Final = 20
 """A look takes at most this part of the time, so that a host with very many pools is not kept busy by it."""
 BEHIND_S: Final = 10.0
@@ -76,10 +77,10 @@ class Health:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the running look."""
+        """Ends after the running look; one that waits for a log that is away is not waited for."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_S)
 
     def _look_until_stopped(self) -> None:
         wait_s = 0.0
@@ -88,6 +89,8 @@ class Health:
             try:
                 self.seen = self.look()
             except Exception:
+                if self._stopping.is_set():
+                    return
                 logger.exception("the fleet could not be looked at; the next look comes by itself")
             wait_s = max(LOOK_EVERY_S, LOOK_SHARE * (time.monotonic() - began))
 
