@@ -87,7 +87,10 @@ class Crews:
         return self._of.get(robot)
 
     def place(self, robot: Robot) -> None:
-        """Puts the robot into the crew that it belongs to now, or into none where it may not work."""
+        """Puts the robot into the crew that it belongs to now, or into none where it may not work.
+
+        The time of its last assignment changes only together with the slots in use, so it changes the crew.
+        """
         key = (robot.capabilities, robot.slots, min(robot.ready, robot.slots), robot.used) if robot.may_work else None
         before = self._of.get(robot.id)
         if before is not None:

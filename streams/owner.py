@@ -49,7 +49,7 @@ from streams.port import (
     partition_of,
 )
 from streams.set_aside import first_line, quarantined_answer, quarantined_event
-from streams.snapshots import Keeper, Making
+from streams.snapshots import LINES_AT_ONCE, Keeper, Making
 from streams.takeover import FormatTooNew, load
 
 logger = logging.getLogger("fleetlog.owner")
@@ -405,7 +405,7 @@ class PartitionOwner:
 
     def _make_snapshot(self) -> None:
         """One slice of the snapshot on its way."""
-        snapshot = None if self._making is None else self._making.go_on()
+        snapshot = None if self._making is None else self._making.go_on(LINES_AT_ONCE)
         if snapshot is not None:
             self._making = None
             self._keeper.keep(snapshot)

@@ -34,7 +34,7 @@ class Making:
         for cut in self._cuts:
             yield from cut.lines()
 
-    def go_on(self, lines: int = LINES_AT_ONCE) -> Snapshot | None:
+    def go_on(self, lines: int) -> Snapshot | None:
         """Writes so many lines more; the snapshot when there are none left."""
         for _ in range(lines):
             line = next(self._lines, None)

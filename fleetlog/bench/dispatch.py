@@ -20,7 +20,7 @@ from typing import Any, Final
 from fleetlog.bench.product import BenchProblem
 from fleetlog.bench.waiting_pool import WaitingPool
 from streams.port import Snapshot
-from streams.snapshots import Making
+from streams.snapshots import LINES_AT_ONCE, Making
 from streams.takeover import restored
 
 BETWEEN_SLICES: Final = 10
@@ -123,7 +123,7 @@ def _snapshot(pool: WaitingPool) -> dict[str, Any]:
     snapshot = None
     while snapshot is None:
         with slices.timed():
-            snapshot = making.go_on()
+            snapshot = making.go_on(LINES_AT_ONCE)
         pool.batch(BETWEEN_SLICES)
     restore_s = _restore_s(snapshot, pool.now, then)
     return {

@@ -101,6 +101,7 @@ STEPS: dict[str, tuple[Dying, bool]] = {
     "6 encoded": (before(its_seat, "commit"), False),
     "7 committed": (before(itself, "_count"), True),
     "8 before the snapshot": (before(itself, "_snapshot_if_due"), True),
+    "8 between two slices of the snapshot": (before(itself, "_make_snapshot"), True),
     "8 in the snapshot": (before(its_log, "keep_snapshot"), True),
 }
 """Where the owner dies -> how, and whether the batch has happened by then."""
