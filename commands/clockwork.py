@@ -18,10 +18,11 @@ from commands.state import Held, PoolState, Task
 def act_on_time(state: PoolState, now: int, settled: int) -> Iterator[Step]:
     """Every step that is due at or before `settled`, the instant up to which all input is applied."""
     firings = Firings(state, now, settled)
+    yield from firings.begin()
     while (entry := state.timers.pop(settled)) is not None:
         at, what, key = entry
         if what == "schedule":
-            yield from firings.look(key, at)
+            yield from firings.timer(key, at)
         else:
             yield from _ACTS[what](state, key, at, now)
     firings.end()

@@ -8,6 +8,7 @@ fires twice; each leaves a task or is counted by a FiringsSkipped, so none is lo
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from commands import events as e
@@ -23,8 +24,10 @@ LATE_MS: Final = 60_000
 """With a catch-up of 0, an instant that has been due for longer does not become a task."""
 TOLD_EVERY_MS: Final = 60_000
 """While a firing is open, what it makes the schedule skip is told at most so often."""
-LOOKED_MAX: Final = 1_000
-"""Instants of cron patterns that one tick of a pool computes."""
+LOOKED_MAX: Final = 10_000
+"""Instants of cron patterns that one tick of a pool goes through."""
+LOOKS_MAX: Final = 1_000
+"""Schedules that one tick looks at."""
 LOOKED_MIN: Final = 2 * CATCH_UP_MAX
 """A look that could compute fewer waits for the next tick."""
 _TOGETHER: Final = {"skip": 1, "queue_one": 2, "allow": CATCH_UP_MAX}
@@ -73,19 +76,33 @@ class Firings:
         self._state, self._now, self._settled = state, now, settled
         self._left = state.settings.firings_max
         self._looked_left = LOOKED_MAX
-        self._later: list[Schedule] = []
+        self._looks_left = LOOKS_MAX
 
-    def look(self, name: str, at: int) -> Iterator[Step]:
-        """A timer of the schedule came: every step that follows for it, and when to look again."""
+    def begin(self) -> Iterator[Step]:
+        """Those that the tick before had no room for come first."""
+        later = self._state.schedules.later
+        for name in list(islice(later, LOOKED_MAX)):
+            if self._is_over():
+                return
+            del later[name]
+            yield from self.look(name)
+
+    def timer(self, name: str, at: int) -> Iterator[Step]:
+        """A timer of the schedule came."""
         row = self._state.schedules.rows.get(name)
-        if row is None:
+        if row is not None:
+            row.asked.discard(at)
+            yield from self.look(name)
+
+    def look(self, name: str) -> Iterator[Step]:
+        """Every step that follows for a schedule now, and when to look again."""
+        row = self._state.schedules.rows.get(name)
+        if row is None or row.paused:
             return
-        row.asked.discard(at)
-        if row.paused:
+        if self._is_over():
+            self._state.schedules.later[name] = None
             return
-        if not self._left or self._looked_left < LOOKED_MIN:
-            self._later.append(row)
-            return
+        self._looks_left -= 1
         due, more = self._due(row)
         is_open = name in self._state.schedules.open
         found = plan(row, due, is_open, self._settled, more)
@@ -102,14 +119,17 @@ class Firings:
             yield self._fired(row, instant), []
         self._left -= len(fires)
         if more or len(fires) < len(found.fires):
-            self._later.append(row)
+            self._state.schedules.later[name] = None
         else:
             self._ask(row, due[-1] if due else row.handled_at, bool(untold))
 
     def end(self) -> None:
-        """The tick is over: who waits for the next one asks for it."""
-        for row in self._later:
-            self._state.schedules.ask(row, self._settled, self._state.timers)
+        """The tick is over: where somebody waits for the next one, it comes at once."""
+        if self._state.schedules.later:
+            self._state.timers.push(self._settled, "schedule", "")
+
+    def _is_over(self) -> bool:
+        return not self._left or not self._looks_left or self._looked_left < LOOKED_MIN
 
     def _due(self, row: Schedule) -> tuple[Sequence[int], bool]:
         """The instants that are due and not handled, and whether there are more than may be looked at in this tick."""

@@ -8,6 +8,7 @@ local time that the clock jumps over counts by the offset before the jump (02:30
 one that comes twice counts the first time. A pattern with hour `*` means every hour: it counts both times.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 EVERY_MIN_MS: Final = 1_000
 EVERY_MAX_MS: Final = 366 * 86_400_000
 CRON_CHARS_MAX: Final = 200
+_SPAN_MS: Final = 4 * 3_600_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001
 _NO_SHIFT: Final = timedelta(0)
 
@@ -102,9 +104,23 @@ def local_text(instant: int, zone: str | None) -> str:
 
 
 def _cron_after(cron: str, name: str, after: int) -> Iterator[int]:
-    while (found := _next(cron, name, after)) is not None:
-        yield found
-        after = found
+    """Span after span, so that a thousand schedules with one pattern compute its instants once."""
+    number: int | None = after // _SPAN_MS
+    while number is not None:
+        found = _within_span(cron, name, number)
+        yield from found[bisect_right(found, after) :]
+        number = found[-1] // _SPAN_MS if found and found[-1] // _SPAN_MS > number else None
+        after = found[-1] if found else after
+
+
+@lru_cache(maxsize=512)
+def _within_span(cron: str, name: str, number: int) -> tuple[int, ...]:
+    """The instants in a span of time, and the first one later than that, where there is one."""
+    found, at, end = [], number * _SPAN_MS - 1, (number + 1) * _SPAN_MS
+    while at < end and (following := _next(cron, name, at)) is not None:
+        found.append(following)
+        at = following
+    return tuple(found)
 
 
 def _next(cron: str, name: str, after: int) -> int | None:

@@ -103,12 +103,15 @@ def firing_of(task: str) -> tuple[str, int] | None:
 class Schedules:
     """The schedules of a pool, by name in the order in which they were first set, and their open firings."""
 
-    __slots__ = ("open", "rows")
+    __slots__ = ("later", "open", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[str, Schedule] = {}
         self.open: dict[str, dict[str, None]] = {}
         """Schedule -> tasks of its firings in WAITING, ASSIGNED, RUNNING or LOST; also of schedules that are gone."""
+
+        self.later: dict[str, None] = {}
+        """Schedules that are to be looked at, for which the last tick had no room (derived)."""
 
     # ---- for `evolve` and `restore` alone ----
 
