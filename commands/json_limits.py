@@ -32,13 +32,19 @@ def parse_json(raw: bytes, levels: int = DEPTH_MAX) -> tuple[Any, Refusal | None
 def unreadable(raw: bytes) -> Refusal:
     """Why the strict parser did not take `raw`: the breach with its place where one can be found, else malformed."""
     try:
-        value = json.loads(raw.decode())
+        value = lenient(raw)
     except RecursionError:
         return Refusal("invalid_field", _TOO_DEEP, "")
     except ValueError as error:
         where = f" (line {error.lineno} column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         return Refusal("malformed_json", _NOT_JSON + where)
     return limits_problem(value) or Refusal("malformed_json", _NOT_JSON)
+
+
+def lenient(raw: bytes) -> Any:
+    """The value of `raw` where only a limit is broken: NaN and lone surrogates are read. Raises ValueError,
+    RecursionError."""
+    return json.loads(raw.decode())
 
 
 def limits_problem(value: Any, pointer: str = "", levels: int = DEPTH_MAX) -> Refusal | None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from commands.json_limits import limits_problem, parse_json, unreadable
+from commands.json_limits import lenient, limits_problem, parse_json, unreadable
 from commands.messages import BODY_BYTES_MAX, FromRobot, decode_robot_message
 from commands.reasons import Refusal
 from commands.vocabulary import DEPTH_MAX
@@ -39,12 +39,13 @@ def read_message(raw: bytes) -> tuple[Any, Refusal | None]:
 
 
 def id_in(raw: bytes) -> str | None:
-    """The id of a message that is refused, where it can be read."""
+    """The id of a message that is refused, where it can be read; a breach elsewhere in the message does not hide it."""
     try:
-        found = from_json(raw).get("id")
-    except (ValueError, AttributeError):
+        found = lenient(raw).get("id")
+    except (ValueError, AttributeError, RecursionError):
         return None
-    return found if isinstance(found, str) and 0 < len(found) <= 64 else None
+    fits = isinstance(found, str) and 0 < len(found) <= 64 and limits_problem(found) is None
+    return found if fits else None
 
 
 def _what_is_wrong(raw: bytes, error: ValidationError) -> Refusal:
