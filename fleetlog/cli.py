@@ -107,6 +107,8 @@ def run(arguments: list[str]) -> int:
 
 def _end(error: BaseException) -> int:
     """Says what went wrong in one sentence; the exit code."""
+    if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+        error = error.__context__  # click makes an exit code of it
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else REFUSED
     if isinstance(error, KeyboardInterrupt):
