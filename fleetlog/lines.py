@@ -119,7 +119,7 @@ class LinesFile:
             try:
                 return self._shared | {"kind": self._kind, "payload": json_or_text(text, "it")}
             except Problem as problem:
-                return str(problem)
+                return str(problem).removesuffix(": correct it.")
         value, refused = parse_json(raw)
         if refused is not None:
             return _said(refused, "")

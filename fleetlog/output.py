@@ -211,6 +211,7 @@ def table_of(items: Sequence[Item], columns: Sequence[str]) -> Any:
 
 def title(name: str) -> str:
     """The heading of a column."""
+    name = name.removeprefix("events.")
     for end in ("_at", "_s"):
         name = name if name.endswith("_per_s") else name.removesuffix(end)
     return name.replace("_", " ").replace(".", " ")

@@ -51,7 +51,6 @@ POOL_COLUMNS: Final = (
 TARGET_COLUMNS: Final = ("name", "open", "waiting", "holder.task", "holder.robot", "last_served_at", "paused.reason")
 _FIGURES: Final = (
     "waiting",
-    "events.submitted",
     "events.completed",
     "completed_per_minute",
     "events.failed",
@@ -325,7 +324,7 @@ def _figures_now(found: Item) -> str:
     tasks, robots = found["now"]["tasks"], found["now"]["robots"]
     said = [f"{count} {state}" for state, count in tasks.items() if state in ("WAITING", "ASSIGNED", "RUNNING", "LOST")]
     oldest = found["now"].get("oldest_waiting_at")
-    waits = f", the oldest since {age(oldest)}" if oldest else ""
+    waits = f", the oldest for {age(oldest).removesuffix(' ago')}" if oldest else ""
     there = ", ".join(f"{count} {state}" for state, count in robots.items())
     times = f"{clock_of(found['from'])} to {clock_of(found['to'])}"
     return f"now: {', '.join(said) or 'no open task'}{waits}; robots: {there or 'none'}; figures of {times}"

@@ -16,7 +16,7 @@ def test_figures_by_kind_step_and_robot(cli: CommandLine) -> None:
         assert cli("submit", kind).code == 0
     kinds = cli("stats", "--columns", "kind,waiting,events.submitted")
     assert kinds.lines == ["paint\t1\t1", "weld\t2\t2", "(all)\t3\t3"]
-    assert kinds.err.startswith("now: 3 WAITING, the oldest since ")
+    assert kinds.err.startswith("now: 3 WAITING, the oldest for ")
     assert "robots: none; figures of " in kinds.err
     steps = cli("stats", "--by", "steps", "--from", "10m", "--step", "5m", "--columns", "events.submitted,waiting")
     assert steps.lines[-1].endswith("\t3")

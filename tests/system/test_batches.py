@@ -1,6 +1,6 @@
 """Files of lines and bulk work: whatever is killed meanwhile, the same command goes on, and nothing happens twice.
 
-5,000 tasks for every run; FLEETLOG_BATCH_LINES=100000 for the full size.
+5,000 tasks for every run; FLEETLOG_LINES=100000 for the full size.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.support.broker import Broker
 from tests.system.judge import all_events
 from tests.system.product import Product, embedded, on_kafka, wait_until
 
-LINES = int(os.environ.get("FLEETLOG_BATCH_LINES", "5000"))
+LINES = int(os.environ.get("FLEETLOG_LINES", "5000"))
 ENOUGH_S = 600.0
 """A command that takes longer is stuck."""
 
