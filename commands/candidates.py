@@ -22,8 +22,11 @@ def next_candidate(queue: Queue, now: int, aside: list[Top]) -> Candidate | None
     """The best task that a robot can take now, with that robot; what was looked at is out of its lane, in `aside`."""
     while len(aside) <= ASIDE_MAX:
         tops = tops_of(queue, now)
-        reserved = reservation(queue, tops)
-        best = min((top for top in tops if _anybody(queue, top, reserved)), key=_order, default=None)
+        free = [top for top in tops if queue.with_room(top[1].need)]
+        reserved = reservation(queue, tops) if free and len(free) < len(tops) else None
+        if reserved is not None:
+            free = [top for top in free if _anybody(queue, top, reserved)]
+        best = min(free, key=_order, default=None)
         if best is None:
             return None
         entry, lane = best
@@ -61,9 +64,11 @@ def reservation(queue: Queue, tops: list[Top]) -> Reservation | None:
     """
     blocked = [top for top in tops if not queue.with_room(top[1].need)]
     for entry, lane in sorted(blocked, key=_order):
-        fitting = min(queue.crews_offering(lane.need), key=lambda crew: (-crew.room, crew.first_id), default=None)
-        if fitting is not None:
-            return entry, fitting.members[fitting.first_id]
+        fitting = list(queue.crews_offering(lane.need))
+        if fitting:
+            most = max(crew.room for crew in fitting)
+            crew = min((crew for crew in fitting if crew.room == most), key=lambda crew: crew.first_id)
+            return entry, crew.members[crew.first_id]
     return None
 
 
@@ -72,11 +77,12 @@ def stands_before(entry: Entry, reserved: Reservation | None) -> bool:
     return reserved is None or entry < reserved[0]
 
 
-def _anybody(queue: Queue, top: Top, reserved: Reservation | None) -> bool:
+def _anybody(queue: Queue, top: Top, reserved: Reservation) -> bool:
     entry, lane = top
-    kept = None if stands_before(entry, reserved) or reserved is None else reserved[1]
-    crews = queue.with_room(lane.need)
-    return any(kept is None or len(crew.members) > 1 or kept.id not in crew.members for crew in crews)
+    if stands_before(entry, reserved):
+        return True
+    kept = reserved[1].id
+    return any(len(crew.members) > 1 or kept not in crew.members for crew in queue.with_room(lane.need))
 
 
 def _robot_for(queue: Queue, need: Need, task: Task, now: int, reserved: Reservation | None) -> Robot | None:
@@ -90,7 +96,7 @@ def _robot_for(queue: Queue, need: Need, task: Task, now: int, reserved: Reserva
     before = None if story is None or story.last_robot is None else story.last_robot
     if before is not None and before not in without and (crew := queue.crews.of(before)) in crews and crew is not None:
         able.append(crew.members[before])
-    return min(able, key=lambda robot: _robot_key(task, robot), default=None)
+    return able[0] if len(able) == 1 else min(able, key=lambda robot: _robot_key(task, robot), default=None)
 
 
 def _robot_key(task: Task, robot: Robot) -> tuple[int, bool, int, float, int, str]:

@@ -10,6 +10,8 @@ NAMESPACE: Final = uuid.UUID("6f9a1c1e-6d0e-5b0a-9a53-2d6f2f2f7c11")
 ZERO_HASH: Final = bytes(32)
 """What stands before the first event of a pool in its chain."""
 
+_SORTED: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
 
 def name_id(*parts: str | int) -> str:
     """The UUIDv5 whose name is `parts` joined by newlines."""
@@ -27,8 +29,7 @@ def chain_hash(previous: bytes, value: bytes) -> bytes:
 
 def content_digest(content: Any) -> str:
     """SHA-256 (hex) of JSON-like `content`, independent of the order of keys."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(_SORTED.encode(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def jitter_share(task: str, attempt: int) -> float:

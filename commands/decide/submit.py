@@ -73,7 +73,7 @@ def _at(refusal: Refusal, index: int) -> Refusal:
 
 def submission_digest(body: i.Submission) -> str:
     """SHA-256 (hex) of what was asked, before any default."""
-    return content_digest(_SUBMISSION.dump_python(body, exclude_none=True, by_alias=True))
+    return content_digest(_SUBMISSION.serializer.to_python(body, exclude_none=True, by_alias=True))
 
 
 def known_task(state: PoolState, task_id: str, digest: str) -> tuple[str, int] | Refusal | None:

@@ -37,30 +37,43 @@ def remember_command(state: PoolState, event: e.Event, digest: str) -> None:
 def forget_old(state: PoolState, now: int) -> None:
     """Forgets ids older than `remember_days` or beyond `remember_max`, and idle targets of an earlier interval.
 
-    Bounded per event; all three are in the order of time. An ended task is known at least as long as it holds
-    something.
+    Bounded per event; all three are in the order of time.
     """
-    horizon, most = now - int(state.settings.remember_days * DAY_MS), state.settings.remember_max
-    for _ in range(FORGOTTEN_PER_EVENT):
-        task_id = state.ended_order[0] if state.ended_order else None
-        if task_id is None or (state.ended[task_id].ended_at >= horizon and len(state.ended) <= most):
+    horizon = now - int(state.settings.remember_days * DAY_MS)
+    if state.ended_order:
+        _forget_ended(state, horizon)
+    if len(state.commands):
+        _forget_commands(state, horizon)
+    if state.idle_targets:
+        _forget_targets(state, now // state.settings.ageing_ms)
+
+
+def _forget_ended(state: PoolState, horizon: int) -> None:
+    """An ended task is known at least as long as it holds something."""
+    ended, order, most = state.ended, state.ended_order, state.settings.remember_max
+    for _ in range(min(FORGOTTEN_PER_EVENT, len(order))):
+        task_id = order[0]
+        if ended[task_id].ended_at >= horizon and len(ended) <= most:
             break
-        ended = state.ended.pop(state.ended_order.popleft())
+        row = ended.pop(order.popleft())
         if any(held.task == task_id for held in state.holds):
-            state.ended[task_id] = ended
-            state.ended_order.append(task_id)
+            ended[task_id] = row
+            order.append(task_id)
+
+
+def _forget_commands(state: PoolState, horizon: int) -> None:
+    commands, most = state.commands, state.settings.remember_max
     for _ in range(FORGOTTEN_PER_EVENT):
-        oldest_at = state.commands.oldest_at()
-        if oldest_at is None or (oldest_at >= horizon and len(state.commands) <= most):
+        oldest_at = commands.oldest_at()
+        if oldest_at is None or (oldest_at >= horizon and len(commands) <= most):
             break
-        state.commands.drop_oldest()
-    interval = now // state.settings.ageing_ms
-    for _ in range(FORGOTTEN_PER_EVENT):
-        name = next(iter(state.idle_targets), None)
-        if name is None:
-            break
-        target = state.targets[name]
+        commands.drop_oldest()
+
+
+def _forget_targets(state: PoolState, interval: int) -> None:
+    for _ in range(min(FORGOTTEN_PER_EVENT, len(state.idle_targets))):
+        target = state.targets[next(iter(state.idle_targets))]
         if target.last_served is not None and target.last_served // state.settings.ageing_ms >= interval:
             break
-        del state.idle_targets[name]
-        del state.targets[name]
+        del state.idle_targets[target.name]
+        del state.targets[target.name]
