@@ -14,6 +14,8 @@ from rocksdict import DBCompactionStyle, FifoCompactOptions, Options, Rdict, Wri
 from streams.port import LogCorrupt, LogReader, Topic
 
 DISK_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
+ENTRY_BYTES: Final = 300
+"""What a value in memory takes beside its own bytes: its key, its place in the order."""
 
 logger = logging.getLogger("fleetlog")
 
@@ -48,11 +50,12 @@ class BodyStore:
     def put(self, pool: str, sequence: int, value: bytes) -> None:
         """Remembers the value of an event that was written or read."""
         key = (pool, sequence)
-        self._bytes += len(value) - len(self._values.pop(key, b""))
+        known = self._values.pop(key, None)
+        self._bytes += _taken(value) - (0 if known is None else _taken(known))
         self._values[key] = value
         while self._bytes > self._bytes_max:
             oldest, pushed_out = self._values.popitem(last=False)
-            self._bytes -= len(pushed_out)
+            self._bytes -= _taken(pushed_out)
             self._put_on_disk(oldest, pushed_out)
 
     def get(self, pool: str, sequence: int, offset: int) -> bytes:
@@ -128,6 +131,10 @@ def _open(folder: Path, disk_bytes_max: int) -> Rdict:
     options.set_max_background_jobs(1)
     options.set_keep_log_file_num(1)
     return Rdict(str(folder), options)
+
+
+def _taken(value: bytes) -> int:
+    return len(value) + ENTRY_BYTES
 
 
 def _key(key: tuple[str, int]) -> bytes:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.body_store import BodyStore
+from streams.body_store import ENTRY_BYTES, BodyStore
 from streams.memory_log import MemoryLog, MemoryStore
 from streams.port import LogCorrupt, LogUnavailable, Output, Record, Topic
 from tests.streams.contract import own
@@ -33,7 +33,7 @@ class Counted(MemoryLog):
 
 def test_what_was_put_is_not_read_from_the_log() -> None:
     """Memory answers first; a value put again replaces the former one."""
-    bodies = BodyStore(MemoryLog(MemoryStore(1)), 0, None, 1_000)
+    bodies = BodyStore(MemoryLog(MemoryStore(1)), 0, None, 10_000)
     bodies.put("p", 1, b"one")
     bodies.put("p", 1, b"uno")
     bodies.put("q", 1, b"other pool")
@@ -44,7 +44,7 @@ def test_what_was_put_is_not_read_from_the_log() -> None:
 def test_a_miss_is_filled_from_the_log_once(log: MemoryLog) -> None:
     """The event at the offset, remembered for the next time."""
     counted = Counted(log.store)
-    bodies = BodyStore(counted, 0, None, 1_000)
+    bodies = BodyStore(counted, 0, None, 10_000)
     assert bodies.get("p", 5, 5) == b"event 5"
     assert bodies.get("p", 5, 5) == b"event 5"
     assert counted.reads == 1
@@ -53,18 +53,18 @@ def test_a_miss_is_filled_from_the_log_once(log: MemoryLog) -> None:
 def test_memory_is_bounded_and_the_least_used_goes(log: MemoryLog) -> None:
     """Beyond `bytes_max` the value that was not used for longest is read from the log again."""
     counted = Counted(log.store)
-    bodies = BodyStore(counted, 0, None, 3 * len(b"event 1"))
+    bodies = BodyStore(counted, 0, None, 3 * (len(b"event 1") + ENTRY_BYTES))
     for i in (1, 2, 3):
         bodies.put("p", i, f"event {i}".encode())
     bodies.get("p", 1, 1)
     bodies.put("p", 4, b"event 4")
-    assert bodies._bytes <= 3 * len(b"event 1")
+    assert bodies._bytes <= 3 * (len(b"event 1") + ENTRY_BYTES)
     assert bodies.get("p", 1, 1) == b"event 1"
     assert counted.reads == 0
     assert bodies.get("p", 2, 2) == b"event 2"
     assert counted.reads == 1
-    bodies.put("p", 9, b"far too large for this memory")
-    assert bodies._bytes <= 3 * len(b"event 1")
+    bodies.put("p", 9, b"far too large for this memory" * 100)
+    assert bodies._bytes <= 3 * (len(b"event 1") + ENTRY_BYTES)
 
 
 def test_what_leaves_memory_stays_on_disk_and_is_thrown_away_at_the_next_start(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_disk_that_does_not_work_only_costs_time(log: MemoryLog, caplog: pytes
 
 def test_what_the_log_does_not_have_is_a_fault(log: MemoryLog) -> None:
     """A missing offset, another pool's event, a log that is away."""
-    bodies = BodyStore(log, 0, None, 1_000)
+    bodies = BodyStore(log, 0, None, 10_000)
     with pytest.raises(LogCorrupt, match="Event 7 of pool p is not at events, partition 0, offset 500"):
         bodies.get("p", 7, 500)
     with pytest.raises(LogCorrupt):
