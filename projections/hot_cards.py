@@ -47,7 +47,8 @@ class HotPool:
 
     `before`: task -> its card as written, for each task looked at in this batch. `history`: task -> sequence, offset,
     sequence ... `offsets`: of consecutive sequences, the first of which is `first`. `next_expiry`: the earliest end
-    among the ended tasks. `forgotten`: up to which instant rows of minutes have left.
+    among the ended tasks. `forgotten`: up to which instant rows of minutes have left. `kind_minutes`,
+    `robot_steps`: those rows that this batch changes, by start and name.
     """
 
     __slots__ = (
@@ -57,11 +58,13 @@ class HotPool:
         "first",
         "forgotten",
         "history",
+        "kind_minutes",
         "last_at",
         "name",
         "next_expiry",
         "offsets",
         "partition",
+        "robot_steps",
         "robots",
         "sequence",
         "totals",
@@ -82,6 +85,8 @@ class HotPool:
         self.first = 0
         self.next_expiry = NEVER
         self.forgotten: dict[Entity, int] = {}
+        self.kind_minutes: dict[tuple[int, str], dict[str, int]] = {}
+        self.robot_steps: dict[tuple[int, str], dict[str, int]] = {}
 
 
 class HotCards:
@@ -291,6 +296,8 @@ class HotCards:
             if card is None or card["state"] in TERMINAL_STATES:
                 del pool.cards[name]
         pool.before, pool.history, pool.bodies, pool.offsets = {}, {}, {}, []
+        pool.kind_minutes.clear()
+        pool.robot_steps.clear()
 
     def _expire(self, pool: HotPool) -> None:
         """Ended tasks whose days are over leave the tables; their history stays."""

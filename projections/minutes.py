@@ -26,7 +26,6 @@ KEPT_MS: Final[dict[Entity, int]] = {
     Entity.ROBOT_STEP: ROBOT_DAYS * DAY_MS,
 }
 """How long the rows stay, in the pool's time."""
-STEP_MS: Final[dict[Entity, int]] = {Entity.KIND_MINUTE: MINUTE_MS, Entity.ROBOT_STEP: ROBOT_STEP_MS}
 BUCKETS_PER_DOUBLING: Final = 4
 
 Counts = dict[str, int]
@@ -72,16 +71,17 @@ def kept_from(entity: Entity, now_ms: int) -> int:
 
 def task_counted(cards: "HotCards", pool: "HotPool", before: TaskCard | None, after: TaskCard, event: Stored) -> None:
     """An event about one task: counted in its minute for the kind, and for the robot that held it."""
-    name, at = event["type"], event["occurred_at"]
-    word, was, now = _WORDS.get(name), None if before is None else before["state"], after["state"]
+    name, was, now = event["type"], None if before is None else before["state"], after["state"]
+    word = _WORDS.get(name)
     ended = _ENDED.get(now) if was != now else None
-    if word is not None or was != now:
-        row = _row(cards, pool, Entity.KIND_MINUTE, at, after["kind"])
+    moved = (was == "WAITING") != (now == "WAITING")
+    if word is not None or ended is not None or moved:
+        row = _kind_row(cards, pool, event["occurred_at"], after["kind"])
         if word is not None:
             _add(row, word)
         if ended is not None:
             _add(row, ended)
-        if (was == "WAITING") != (now == "WAITING"):
+        if moved:
             _add(row, "in" if now == "WAITING" else "out")
         if name == "TaskAssigned.v1":
             _add(row, f"w{bucket(event['waited_ms'])}")
@@ -89,17 +89,11 @@ def task_counted(cards: "HotCards", pool: "HotPool", before: TaskCard | None, af
         elif name == "TaskCompleted.v1" and "ran_ms" in event:
             _add(row, f"r{bucket(event['ran_ms'])}")
             _add(row, "ran_ms", event["ran_ms"])
-    if before is not None:
-        _robot_counted(cards, pool, before, after, event)
-
-
-def _robot_counted(cards: "HotCards", pool: "HotPool", before: TaskCard, after: TaskCard, event: Stored) -> None:
-    at, word = event["occurred_at"], ENDS.get(event["type"])
-    if word is not None and "robot" in event:
-        _add(_row(cards, pool, Entity.ROBOT_STEP, at, event["robot"]), word)
-    if before["state"] in HELD_STATES and after["state"] not in HELD_STATES and "assigned_at" in before:
-        for start, held_ms in spread(before["assigned_at"], at):
-            row = _row(cards, pool, Entity.ROBOT_STEP, start, before["robot"])
+    if name in ENDS and "robot" in event:
+        _add(_robot_row(cards, pool, event["occurred_at"], event["robot"]), ENDS[name])
+    if was in HELD_STATES and now not in HELD_STATES and before is not None and "assigned_at" in before:
+        for start, held_ms in spread(before["assigned_at"], event["occurred_at"]):
+            row = _robot_row(cards, pool, start, before["robot"])
             _add(row, "held_ms", held_ms * before["slot_cost"])
 
 
@@ -114,10 +108,25 @@ def spread(since: int, until: int) -> list[tuple[int, int]]:
     return parts
 
 
-def _row(cards: "HotCards", pool: "HotPool", entity: Entity, at: int, name: str) -> Counts:
-    """The row that counts for an instant, to be changed in place."""
-    step = STEP_MS[entity]
-    key = row_name(at // step * step, name)
+def _kind_row(cards: "HotCards", pool: "HotPool", at: int, kind: str) -> Counts:
+    """The row that counts for a kind at an instant, to be changed in place; looked up once a batch."""
+    start = at - at % MINUTE_MS
+    row = pool.kind_minutes.get((start, kind))
+    if row is None:
+        row = pool.kind_minutes[start, kind] = _own_row(cards, pool, Entity.KIND_MINUTE, row_name(start, kind))
+    return row
+
+
+def _robot_row(cards: "HotCards", pool: "HotPool", at: int, robot: str) -> Counts:
+    """The same for a robot."""
+    start = at - at % ROBOT_STEP_MS
+    row = pool.robot_steps.get((start, robot))
+    if row is None:
+        row = pool.robot_steps[start, robot] = _own_row(cards, pool, Entity.ROBOT_STEP, row_name(start, robot))
+    return row
+
+
+def _own_row(cards: "HotCards", pool: "HotPool", entity: Entity, key: str) -> Counts:
     row: Counts | None = cards.own(entity, pool.name, key)
     if row is None:
         row = {}
