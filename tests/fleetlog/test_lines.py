@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from fleetlog.cli import run
 from fleetlog.lines import Checked, LinesFile
 from fleetlog.problems import Problem
 from robot_gateway.sdk.submitter import Submitter
-from tests.fleetlog.conftest import CommandLine
+from tests.fleetlog.conftest import PROGRAM, CommandLine
+from tests.support.fleet import until
 
 BIG = 262_144
 
@@ -173,6 +175,22 @@ def test_a_refused_line_stops_and_a_corrected_file_goes_on(
     corrected = cli("submit", "--lines", "tasks.jsonl", "--command-id", batch)
     assert corrected.code == 0
     assert sorted(task["kind"] for task in waiting(cli)) == ["a"] * 5 + ["other"]
+
+
+def test_a_full_queue_takes_the_rest_later(cli: CommandLine, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may succeed later is no bad line: it is sent again until there is room."""
+    assert cli("pool", "create", pool, "queue_max=3").code == 0
+    Path("words.txt").write_text("a\nb\nc\nd\ne\n")
+    submitting = subprocess.Popen(
+        [PROGRAM, "submit", "k", "--lines", "words.txt", "--timeout", "60"], stderr=-1, text=True
+    )
+    until(lambda: len(waiting(cli)) == 3, "a full queue")
+    assert submitting.poll() is None
+    assert cli("cancel", "--where", "kind=k", "--yes").code == 0
+    said = submitting.communicate(timeout=60)[1]
+
+    assert (submitting.returncode, said) == (0, "5 submitted.\n")
+    assert payloads(cli) == ["a", "b", "c", "d", "e"]
 
 
 def test_refused_lines_can_be_skipped(cli: CommandLine, pool: str) -> None:
