@@ -50,3 +50,14 @@ def test_nothing_is_kept_without_a_cut() -> None:
     assert canonical(state) == then != canonical(world.state)
     cut.end()
     assert world.state.cut is None
+
+
+def test_an_ended_task_that_a_late_report_changes() -> None:
+    """The row of an ended task is kept as it was before the report."""
+    world = play("t+0 robot r1\nt+0 submit t1\nt+0 accept r1 t1\nt+1 cancel t1")
+    world.robots["r1"].stopped("t1", "cancel", attempt=1)
+    assert world.state.ended["t1"].state == "CANCELLED"
+    lines, cut = list(snapshot_lines(world.state)), Cut(world.state)
+    world.robots["r1"].complete("t1", attempt=1)
+    assert world.named("ReportedLate")
+    assert list(cut.lines()) == lines != list(snapshot_lines(world.state))
