@@ -21,7 +21,7 @@ def test_lines_are_as_of_the_cut(seed: int) -> None:
     expected: list[bytes] = []
     written: list[bytes] = []
     lines: Any = iter(())
-    compared = 0
+    compared, speed = 0, 1
     for _ in range(STEPS):
         if cut is None or turmoil.world.state.cut is not cut:  # also where a new owner folded the log anew
             expected, written = list(snapshot_lines(turmoil.world.state)), []
