@@ -26,7 +26,8 @@ from typing import Any, Final, TextIO
 SELECTION_S: Final = 3_600
 """How long a token that was not used holds: as long as a cursor."""
 KEPT_S: Final = 7 * 86_400
-"""How long bulk work that is over can be looked at."""
+KEPT_MAX: Final = 200
+"""How long bulk work that is over can be looked at, and how many of them, the newest."""
 UNUSED_MAX: Final = 16
 """Selections that nobody has used yet; the oldest makes room for a new one."""
 REFUSALS_SHOWN: Final = 20
@@ -140,7 +141,8 @@ class BulkFolder:
 
     def forget_old(self, now_ms: int) -> None:
         """Removes what nobody can use any more, and what a crash left half written."""
-        unused = []
+        unused: list[tuple[int, str]] = []
+        over: list[tuple[int, str]] = []
         for folder in list(self.path.iterdir()) if self.path.is_dir() else []:
             try:
                 selection = Selection(folder)
@@ -149,14 +151,15 @@ class BulkFolder:
                     shutil.rmtree(folder, ignore_errors=True)
                 continue
             over_at = selection.tally().over_at if selection.asked is not None else None
-            if over_at is not None and now_ms - over_at > KEPT_S * 1000:
-                shutil.rmtree(folder, ignore_errors=True)
+            if over_at is not None:
+                over.append((over_at, selection.token))
             elif selection.asked is None:
-                unused.append(selection)
-        unused.sort(key=lambda one: one.expires_at, reverse=True)
-        for index, selection in enumerate(unused):
-            if index >= UNUSED_MAX or selection.expires_at < now_ms - SELECTION_S * 1000:
-                shutil.rmtree(self.path / selection.token, ignore_errors=True)
+                unused.append((int(selection.found["at"]), selection.token))
+        # An unused one is kept for a second hour, to be told that it is too old.
+        for ones, kept_s, most in ((unused, 2 * SELECTION_S, UNUSED_MAX), (over, KEPT_S, KEPT_MAX)):
+            for index, (at, token) in enumerate(sorted(ones, reverse=True)):
+                if index >= most or now_ms - at > kept_s * 1000:
+                    shutil.rmtree(self.path / token, ignore_errors=True)
 
     def _all(self) -> Iterator[Selection]:
         for folder in sorted(self.path.iterdir()) if self.path.is_dir() else []:

@@ -450,8 +450,9 @@ def test_who_may_do_bulk_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 # ---- what is kept ----
 
 
-def test_old_selections_and_works_are_removed(tmp_path: Path) -> None:
-    """An unused one after its hour, one that is over after a week, and never more than 16 unused."""
+def test_old_selections_and_works_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unused one after its hour, one that is over after a week; never more than 16 and 200 of them."""
+    monkeypatch.setattr(bulk_folder, "KEPT_MAX", 1)
     folder, now = BulkFolder(tmp_path / "bulk"), now_ms()
     hour, week = bulk_folder.SELECTION_S * 1000, bulk_folder.KEPT_S * 1000
 
@@ -465,11 +466,13 @@ def test_old_selections_and_works_are_removed(tmp_path: Path) -> None:
         return selection.token
 
     stale, fresh = made(now - 2 * hour - 1), [made(now - n) for n in range(17)]
-    done, going_on = made(now - 2 * week, now - week - 1), made(now - 2 * week, now - week + hour)
+    done, kept_work = made(now - 2 * week, now - week - 1), made(now - 2 * week, now - week + hour)
+    one_too_many = made(now - 2 * week, now - week + hour - 1)
     folder.forget_old(now)
 
     kept = {path.name for path in (tmp_path / "bulk").iterdir()}
-    assert kept == {*fresh[:16], going_on}
+    assert kept == {*fresh[:16], kept_work}
+    assert one_too_many not in kept
     assert stale not in kept
     assert done not in kept
     with folder.selection(fresh[0]).tasks_from(0) as tasks:  # type: ignore[union-attr]
