@@ -21,6 +21,8 @@ from commands.queue import NEVER_SERVED, Entry, Need, bucket
 from commands.state import PoolState, Robot, Task
 
 PASSED_OVER_MAX: Final = 3
+NeedKey = tuple[tuple[str, ...], int]
+"""A requirement with its slot cost."""
 _RULES: Final = ("level", "turn", "deadline", "first come")
 
 
@@ -96,22 +98,19 @@ def _passed_over(need: Need, task: Task, chosen: Robot, now: int) -> list[e.Pass
 def requirement_notices(state: PoolState) -> Iterator[Step]:
     """One event for each requirement that no registered robot meets any more, or that one meets again."""
     queue = state.queue
-    while queue.changed_needs:
-        key, _ = queue.changed_needs.popitem()
-        need = queue.needs.get(key)
-        if need is None:
-            continue
-        requirement, slot_cost = key
-        if not need.able and need.waiting and key not in state.unsatisfiable:
-            tasks = state.tasks.values()
-            newest_first = reversed(tasks) if need.waiting == 1 else tasks
-            first = next(t.id for t in newest_first if t.state == "WAITING" and _wants(t, key))
+    changed = [(key, need) for key in reversed(queue.changed_needs) if (need := queue.needs.get(key)) is not None]
+    queue.changed_needs.clear()
+    lacking = {key: need for key, need in changed if _is_news(state, key, need)}
+    first = _first_waiting(state, lacking)
+    for key, need in changed:
+        requirement, slot_cost = list(key[0]), key[1]
+        if key in lacking:
             yield (
                 e.RequirementUnsatisfiable(
-                    requirement=list(requirement),
+                    requirement=requirement,
                     slot_cost=slot_cost,
                     waiting=need.waiting,
-                    first_task=first,
+                    first_task=first[key],
                     missing=nobody_has(state, need),
                 ),
                 [],
@@ -120,11 +119,28 @@ def requirement_notices(state: PoolState) -> Iterator[Step]:
             robot = next(iter(need.able))
             yield (
                 e.RequirementSatisfiable(
-                    requirement=list(requirement), slot_cost=slot_cost, waiting=need.waiting, robot=robot
+                    requirement=requirement, slot_cost=slot_cost, waiting=need.waiting, robot=robot
                 ),
                 [],
             )
 
 
-def _wants(task: Task, key: tuple[tuple[str, ...], int]) -> bool:
-    return (task.terms.needed, task.terms.slot_cost) == key
+def _is_news(state: PoolState, key: NeedKey, need: Need) -> bool:
+    """Whether tasks wait for what nobody has, and that was not said yet."""
+    return not need.able and need.waiting > 0 and key not in state.unsatisfiable
+
+
+def _first_waiting(state: PoolState, lacking: dict[NeedKey, Need]) -> dict[NeedKey, str]:
+    """The first waiting task of each need: one look at the tasks, whatever the number of needs, from the end where it
+    can only be the newest."""
+    tasks = state.tasks.values()
+    newest_first = reversed(tasks) if all(need.waiting == 1 for need in lacking.values()) else tasks
+    found: dict[NeedKey, str] = {}
+    for task in newest_first if lacking else ():
+        if task.state == "WAITING":
+            key = (task.terms.needed, task.terms.slot_cost)
+            if key in lacking and key not in found:
+                found[key] = task.id
+                if len(found) == len(lacking):
+                    break
+    return found

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from commands import inputs as i
+from commands import messages as m
 from commands.events import Deadlines, InstantDeadline, TaskChanges
 from tests.support.play import play
 from tests.support.world import World
@@ -72,6 +73,24 @@ def test_a_requirement_that_nobody_meets_is_said_once() -> None:
     assert len(world.named("RequirementUnsatisfiable")) == 2
     assert world.named("RequirementUnsatisfiable")[1].first_task == "t0"
     assert world.named("RequirementUnsatisfiable")[1].waiting == 2
+    world.verify()
+
+
+def test_many_requirements_that_nobody_meets_any_more() -> None:
+    """A robot retires: one event for each requirement, with the first of its waiting tasks, however many wait."""
+    world = World()
+    world.robot("r1", capabilities=[f"c{n}" for n in range(20)], slots=1)
+    world.submit("held", requirement=["c0"], priority=9)
+    for k in range(100):
+        world.submit(f"t{k}", requirement=[f"c{k % 20}"])
+    world.robots["r1"].accept("held")
+    world.robots["r1"].complete("held")
+    world.robots["r1"].send(m.Bye)
+    world.do(i.RetireRobot, i.RobotVerb(robot="r1", reason="sold"))
+    said = {
+        event.requirement[0]: (event.first_task, event.waiting) for event in world.named("RequirementUnsatisfiable")
+    }
+    assert said == {f"c{n}": (f"t{n}", 5) for n in range(20)}
     world.verify()
 
 
