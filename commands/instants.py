@@ -30,6 +30,8 @@ CRON_CHARS_MAX: Final = 200
 _SPAN_MS: Final = 4 * 3_600_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001
 _NO_SHIFT: Final = timedelta(0)
+CALENDAR_ENDS_AT: Final = 253_402_041_600_000
+"""9999-12-29 in UTC. What lies before it can be shown in every zone; there are no instants behind it."""
 
 
 # ---- what may be asked for ----
@@ -80,7 +82,7 @@ def instants_after(every_ms: int | None, cron: str | None, zone: str | None, aft
     """The instants later than `after`, in order, without end (a cron pattern may come to its end)."""
     if every_ms is not None:
         first = after - after % every_ms + every_ms
-        return iter(range(first, 2**62, every_ms))
+        return iter(range(first, CALENDAR_ENDS_AT, every_ms))
     return _cron_after(cron or "", zone or "UTC", after)
 
 
@@ -124,7 +126,15 @@ def _within_span(cron: str, name: str, number: int) -> tuple[int, ...]:
 
 
 def _next(cron: str, name: str, after: int) -> int | None:
-    """The first instant later than `after`.
+    """The first instant later than `after`; None where the calendar ends before it."""
+    try:
+        return _found_after(cron, name, after)
+    except OverflowError:
+        return None
+
+
+def _found_after(cron: str, name: str, after: int) -> int | None:
+    """As `_next`. Raises OverflowError where a day would have to be looked at that no calendar has.
 
     Where no clock change is near, it is the next matching local time. Near one, the local times of a day are looked
     at until none that follows could come earlier.

@@ -94,8 +94,15 @@ def _value_problem(name: str, value: Any) -> str | None:
     if name in _CHOICES:
         fine = isinstance(value, str) and value in _CHOICES[name]
         return None if fine else f"must be one of {', '.join(sorted(_CHOICES[name]))}"
-    whole = isinstance(getattr(PoolSettings(), name), int)
+    whole, duration = isinstance(getattr(PoolSettings(), name), int), name.endswith("_ms")
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        return "must be a whole number" if whole else "must be a number"
+        return "must be a duration" if duration else "must be a whole number" if whole else "must be a number"
     low, high = _RANGES[name]
-    return None if low <= value <= high else f"must lie between {low:g} and {high:g}"
+    if low <= value <= high:
+        return None
+    return f"must lie between {_shown(low, duration)} and {_shown(high, duration)}"
+
+
+def _shown(bound: float, duration: bool) -> str:
+    """Durations in seconds, as people set them."""
+    return f"{bound / 1000:g} s" if duration else f"{bound:g}"

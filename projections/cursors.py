@@ -46,7 +46,7 @@ def _content(listing: str, cursor: str) -> tuple[int, list[Any]]:
         if crc32(raw[4:]).to_bytes(4, "big") != raw[:4]:
             return nothing
         version, made_at, digest, key = json.loads(raw[4:])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return nothing
     if version != _VERSION or digest != _digest(listing) or type(made_at) is not int or not isinstance(key, list):
         return nothing

@@ -199,6 +199,8 @@ class Reads:
             if isinstance(key, Refusal):
                 raise RefusedRequest(key)
             behind = key[0]
+        if behind < 0:
+            raise refuse("bad_cursor", "this is not a cursor of this list")
         found = await self.run(self._tables.history, pool, task, behind, limit)
         values = [record.value for record in found.value]
         if not values and behind == 0:

@@ -1,9 +1,9 @@
 """From tasks as submitted to commands, and from the owners' answers to what the submitter sees."""
 
-import uuid
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from commands import inputs as i
 from commands.ids import name_id
@@ -16,6 +16,9 @@ from robot_gateway.wire import to_http
 
 if TYPE_CHECKING:
     from robot_gateway.gateway import Gateway
+
+
+_UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(-?)(?:[0-9A-Fa-f]{4}\1){3}[0-9A-Fa-f]{12}\Z")
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,12 +56,11 @@ def _not_allowed(gateway: "Gateway", principal: Principal, pool: str) -> Refusal
 
 
 def command_id_problem(command_id: str) -> Refusal | None:
-    """A command id is a UUID, so that nobody meets another's by chance."""
-    try:
-        uuid.UUID(command_id)
-    except ValueError:
-        return Refusal("invalid_field", "a command id (Idempotency-Key) is a UUID", "/id")
-    return None
+    """A command id is a UUID, so that nobody meets another's by chance, in one of its two usual spellings: it stands in
+    every event that the command causes."""
+    if _UUID.match(command_id):
+        return None
+    return Refusal("invalid_field", "a command id (Idempotency-Key) is a UUID: 32 hex digits, or 8-4-4-4-12", "/id")
 
 
 def commands_of(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from commands.vocabulary import INTEGER_MAX
 
 MS: Final = 1000
+_DURATION_S_MAX: Final = INTEGER_MAX // MS
 _LAST_SECOND: Final = 253_402_300_799
 """The end of the year 9999."""
 _INSTANT_ENDS: Final = ("_at", "_until", "_by")
@@ -158,11 +159,18 @@ def settings_in(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Pool settings by their names in the log. What the log does not know keeps its name and is refused by it."""
     into: dict[str, Any] = {}
     for name, value in asked.items():
-        if name in SETTINGS_S and isinstance(value, int | float) and not isinstance(value, bool):
-            into[SETTINGS_S[name]] = to_ms(value)
+        if name in SETTINGS_S:
+            into[SETTINGS_S[name]] = _duration_in(value)
         else:
             into["passing" if name == "pass" else name] = value
     return into
+
+
+def _duration_in(seconds: Any) -> Any:
+    """Whole milliseconds, as many as can be counted; what is no number stays as it is and is refused by the log."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds != seconds:
+        return seconds
+    return to_ms(max(-_DURATION_S_MAX, min(seconds, _DURATION_S_MAX)))
 
 
 _FIELDS: Final = {"lease": "lease_s", "accept": "accept_s", "passing": "pass", "every": "every_s", "jitter": "jitter_s"}

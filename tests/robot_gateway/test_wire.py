@@ -75,13 +75,13 @@ def test_an_instant_beyond_all_calendars_is_still_text() -> None:
 
 
 def test_settings_have_names_of_their_own_outside() -> None:
-    """Seconds outside, milliseconds in the log; what is unknown keeps its name and is refused there."""
+    """Seconds outside, milliseconds in the log; what is unknown keeps its name, what is no number its value; both are refused there."""
     assert settings_in({"window_s": 0.5, "pass": "all", "failures_max": 3, "windw_s": 1, "lease_s": "x"}) == {
         "window_ms": 500,
         "passing": "all",
         "failures_max": 3,
         "windw_s": 1,
-        "lease_s": "x",
+        "lease_ms": "x",
     }
     assert setting_outside("backoff_first_ms") == "backoff_first_s"
     assert setting_outside("passing") == "pass"
