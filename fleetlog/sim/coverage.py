@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from random import Random
 from typing import Final
 
 from fleetlog.sim.faults import FAULTS, STEPS
@@ -16,9 +17,17 @@ class Coverage:
     def __init__(self) -> None:
         self.counts: Counter[Cell] = Counter()
 
-    def add(self, fault: str, step: int, states: Iterable[str]) -> None:
-        """A fault came after a step, while tasks were in these states."""
-        self.counts.update((fault, step, state) for state in states if state in STATES)
+    def rarest(self, step: int, states: Iterable[str], random: Random) -> str:
+        """The fault that came least after this step with tasks in these states; it is counted."""
+        seen = [state for state in STATES if state in states]
+
+        def often(fault: str) -> tuple[int, int]:
+            counts = [self.counts[fault, step, state] for state in seen]
+            return min(counts, default=0), sum(counts)
+
+        fault = min(random.sample(list(FAULTS), len(FAULTS)), key=often)
+        self.counts.update((fault, step, state) for state in seen)
+        return fault
 
     def __iadd__(self, other: "Coverage") -> "Coverage":
         self.counts.update(other.counts)

@@ -65,6 +65,7 @@ class SimRun:
     def __init__(self, robot: "SimRobot", attempt: Attempt, assign: Assign) -> None:
         self.robot, self.attempt, self.assign = robot, attempt, assign
         self.work = robot.begin(attempt, assign)
+        self._over = False
         self._next: Timer | None = None
         self._left = robot.random.choice((0, 0, 0, 1, 2))
         self._go_on()
@@ -97,7 +98,7 @@ class SimRun:
         if chance < 0.93:
             self._end(completed_with(b'{"by":"%b"}' % self.robot.name.encode()))
         else:
-            self._end(failed("Broken", "it did not work", fatal=chance > 0.985))
+            self._end(failed("Broken", "it did not work", fatal=chance > 0.97))
 
     def _then(self, seconds: float, step: Any) -> None:
         if self._next is not None:
@@ -105,7 +106,10 @@ class SimRun:
         self._next = self.robot.process.later(seconds, step)
 
     def _end(self, ending: Ending) -> None:
-        if self.work.ended_ms is None:
+        if not self._over:
+            self._over = True
+            if self._next is not None:
+                self._next.cancel()
             self.robot.has_ended(self, ending)
 
 
@@ -158,14 +162,14 @@ class SimRobot:
     def pause(self, seconds: float) -> None:
         """SIGSTOP for so long: meanwhile nothing is done, and its first act afterwards is to look at its deadlines."""
         self.process.pause(seconds)
-        for run in self.runs.values():
+        for run in self.runs.values():  # a machine that sleeps does not work
             self._note_end(run)
         self.process.later(seconds, self._after_pause)
 
     def _after_pause(self) -> None:
         self._keep()
-        for run in list(self.runs.values()):
-            self.runs[run.attempt.key].work = self.begin(run.attempt, run.assign)
+        for run in self.runs.values():
+            run.work = self.begin(run.attempt, run.assign)
 
     # ---- connection ----
 

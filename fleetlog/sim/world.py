@@ -19,19 +19,21 @@ from fleetlog.sim.referee import Finding, Referee
 from fleetlog.sim.robots import SimRobot, Temper
 from fleetlog.sim.scheduler import HostClock, Process, Scheduler
 from fleetlog.sim.submitters import Client, Demand, Operator, Submitter
+from projections.fold import ProjectionFault
 from projections.projector import Projector
 from projections.queries import Tables
 from robot_gateway.settings import GatewaySettings
 from streams.memory_log import MemoryLog, MemoryStore
 from streams.owner import OwnerSettings
-from streams.port import partition_of
 
 START_MS: Final = 1_790_000_040_000
 PARTITIONS: Final = 2
 PROJECT_S: Final = 2.0
-OPERATOR_S: Final = 5.0
-SETTLE_S: Final = 1_200.0
+OPERATOR_S: Final = 12.0
+AT_A_STEP: Final = 0.85
+"""The share of faults that wait for an owner to have done a step."""
 SETTLE_LOOK_S: Final = 20.0
+FOLDS_MAX: Final = 1_000
 RATE_OFF: Final = 0.01
 POOLS: Final = ("hall", "gate")
 KINDS: Final = ("weld", "paint", "poison")
@@ -42,13 +44,14 @@ One = TypeVar("One", bound=Process)
 
 @dataclass(slots=True)
 class Plan:
-    """What is simulated: `seconds` of work with faults (`fault_every_s` apart on average, 0: none), then peace."""
+    """What is simulated: `seconds` of work with faults (`fault_every_s` apart on average, 0: none), then peace for at
+    most `settle_s`, in which every task has to end."""
 
     seconds: float = 300.0
     robots: int = 20
     per_s: float = 2.0
     fault_every_s: float = 4.0
-    projector: bool = True
+    settle_s: float = 1_200.0
 
 
 @dataclass(slots=True)
@@ -70,7 +73,7 @@ class Result:
 class World:
     """Made from a seed; `play` lets it happen."""
 
-    def __init__(self, seed: int, plan: Plan, folder: Path) -> None:
+    def __init__(self, seed: int, plan: Plan, folder: Path, coverage: Coverage | None = None) -> None:
         self.seed, self.plan, self.folder = seed, plan, folder
         self.random = Random(seed)  # noqa: S311 - chance that can be played again
         self.scheduler = Scheduler()
@@ -78,16 +81,17 @@ class World:
         self.store = MemoryStore(PARTITIONS, f"{seed:08x}-0000-4000-8000-000000000000", true.wall_ms)
         self.referee = Referee(self.store)
         self.pools = POOLS
-        self.coverage = Coverage()
+        self.coverage = Coverage() if coverage is None else coverage
         self.faults = 0
         self.disk_full = False
         self.quiet = False
-        self._armed: tuple[str, int] | None = None
+        self._due: int | None = None
         self._inside = False
         self._names = 0
         self.owners: list[OwnerProcess] = []
         self.gateways: list[GatewayProcess] = []
         self.projector: Projector | None = None
+        self._projector_stopped = False
         self.restart_projector()
         self.group = Group(self.scheduler, PARTITIONS)
         for _ in range(2):
@@ -137,7 +141,7 @@ class World:
         if self.projector is not None:
             self.projector.close()
             self.projector = None
-        if self.plan.projector and not self.store.away:
+        if not self.store.away:
             self.projector = Projector(MemoryLog(self.store), self.folder / "tables", gather_s=0.0)
             self.projector.open()
 
@@ -173,21 +177,20 @@ class World:
         if self.quiet:
             return
         self.scheduler.later(self.random.expovariate(1 / self.plan.fault_every_s), self._next_fault)
-        name = self.random.choice(list(FAULTS))
-        if self.random.random() < 0.8:
-            self._armed = (name, self.random.randint(1, STEPS))
+        if self.random.random() < AT_A_STEP:
+            self._due = self.random.randint(1, STEPS)
         else:
             self.faults += 1
-            FAULTS[name](self, None)
+            FAULTS[self.random.choice(list(FAULTS))](self, None)
 
     def _at_step(self, owner: OwnerProcess, partition: int, step: int) -> None:
-        """An owner has done a step; a fault that waits for this step comes now."""
-        if self._armed is None or self._armed[1] != step or self._inside:
+        """An owner has done a step; a fault that is due comes now: the one that was rarest here until now."""
+        if self._due != step or self._inside:
             return
-        name, self._armed = self._armed[0], None
+        self._due = None
         self.faults += 1
         self.referee.read_if_here()
-        self.coverage.add(name, step, set(self.referee.open_tasks().values()))
+        name = self.coverage.rarest(step, set(self.referee.open_tasks().values()), self.random)
         self._inside = True
         try:
             FAULTS[name](self, owner)
@@ -232,9 +235,7 @@ class World:
         return [(*at, state, attempts.get(at, 0)) for at, state in found.items() if state in ("LOST", "DEAD")]
 
     def _works_on(self, pool: str, task: str) -> bool:
-        return any(
-            work.ended_ms is None and work.task == task for r in self.robots if r.pool == pool for work in r.done
-        )
+        return any(key[0] == task for robot in self.robots if robot.pool == pool for key in robot.runs)
 
     def _held(self) -> list[tuple[str, str]]:
         found = []
@@ -249,10 +250,16 @@ class World:
         return found
 
     def _project(self) -> None:
-        if self.projector is None or self.store.away:
-            self.restart_projector()
-        elif self.projector is not None:
-            self.projector.step(0.0)
+        if self.store.away or self._projector_stopped:
+            return
+        try:
+            if self.projector is None:
+                self.restart_projector()
+            else:
+                self.projector.step(0.0)
+        except ProjectionFault as fault:
+            self._projector_stopped = True
+            self.referee.fault(f"the projector: {fault}")
 
     # ---- the whole ----
 
@@ -263,7 +270,7 @@ class World:
             self.scheduler.run(self.plan.seconds / parts)
             progress((part + 1) / parts)
         self._make_peace()
-        for _ in range(int(SETTLE_S / SETTLE_LOOK_S)):
+        for _ in range(int(self.plan.settle_s / SETTLE_LOOK_S)):
             self.scheduler.run(SETTLE_LOOK_S)
             self.referee.read()
             if not self.referee.open_tasks() and not self.submitter.client.unanswered:
@@ -273,7 +280,7 @@ class World:
     def _make_peace(self) -> None:
         """No more faults, no more submissions; what was broken is whole again, and robots do not lie."""
         self.quiet = self.submitter.stopped = True
-        self._armed = None
+        self._due = None
         self.store.away = self.disk_full = False
         self.store.release()
         self.store.next_commits.clear()
@@ -293,7 +300,7 @@ class World:
         for process in self.owners:
             for fault in process.faults:
                 referee.fault(fault)
-        if self.plan.projector:
+        if not self._projector_stopped:
             self._judge_tables()
         stories = [line for finding in referee.findings[:3] for line in ("", finding.text, *referee.story(finding))]
         return Result(
@@ -316,8 +323,9 @@ class World:
         if self.projector is None:
             self.restart_projector()
         projector = self.projector
-        while projector is not None and projector.step(0.0):
-            pass
+        for _ in range(FOLDS_MAX):
+            if projector is None or not projector.step(0.0):
+                break
         tables = Tables(self.folder / "tables")
 
         def state_of(pool: str, task: str) -> str | None:
@@ -330,15 +338,15 @@ class World:
             projector.close()
 
 
-def simulate(seed: int, plan: Plan, progress: Callable[[float], None] = lambda share: None) -> Result:
-    """Plays one seed."""
+def simulate(
+    seed: int,
+    plan: Plan,
+    progress: Callable[[float], None] = lambda share: None,
+    coverage: Coverage | None = None,
+) -> Result:
+    """Plays one seed. With the `coverage` of worlds before, faults come where they were rarest in all of them."""
     folder = Path(tempfile.mkdtemp(prefix="fleetlog-sim-"))
     try:
-        return World(seed, plan, folder).play(progress)
+        return World(seed, plan, folder, coverage).play(progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def in_both_partitions() -> bool:
-    """Whether the pools lie in different partitions."""
-    return len({partition_of(pool, PARTITIONS) for pool in POOLS}) == PARTITIONS
