@@ -10,7 +10,7 @@ CODE := commands streams projections robot_gateway fleetlog tests \
 	$(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py docs/*.py))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check kafka kafka-stop bench docs lock clean
+.PHONY: help setup run test check kafka kafka-stop model bench docs lock clean
 
 help:  ## show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ kafka: $(STAMP)  ## start a genuine Kafka broker on a loopback port, print its a
 
 kafka-stop: $(STAMP)  ## stop that broker
 	@$(BIN)/python -m tests.support.broker stop
+
+model: $(STAMP)  ## check the model of the lease protocol; ARGS="--large" for larger fleets, ARGS="--story RULE" for one story
+	@$(BIN)/python -m tests.model $(ARGS)
 
 bench: $(STAMP)  ## lives a second, latency, rebuild; ARGS="--log kafka --kafka 127.0.0.1:PORT" for Kafka
 	@for what in lives latency rebuild; do $(BIN)/fleetlog bench $$what $(ARGS) || exit; done
