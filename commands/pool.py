@@ -19,11 +19,14 @@ from commands.evolve import evolve, new_pool
 from commands.heartbeats import Pulse, Step, beats, hear, out_of_order
 from commands.ids import chain_hash, name_id
 from commands.inputs import CreatePool, Heartbeats, Report
+from commands.messages import BODY_BYTES_MAX
 from commands.reasons import Refusal
 from commands.state import Held, PoolState
 from commands.windows import close_windows, next_close_at
 
 EVENT_BYTES_MAX: Final = 900_000
+CHECKPOINT_BYTES_MAX: Final = BODY_BYTES_MAX + 4_096
+"""Of the event: an `assign` holds the payload and the last checkpoint, and is one record."""
 SYSTEM_ACTOR: Final = "fleetlog"
 
 
@@ -149,7 +152,8 @@ class Pool:
             if step is None:
                 return count
             event = step[0]
-            self._record(event, DISPATCH, now)
+            if not self._stored("dispatch", event, DISPATCH, now):
+                return count
             if isinstance(event, e.TaskAssigned):
                 self._send(assignment_message(self.state, event))
         return at_most
@@ -177,9 +181,19 @@ class Pool:
                 return
             if step is None:
                 return
-            self._record(step[0], cause, now)
+            if not self._stored(where, step[0], cause, now):
+                return
             for draft in step[1]:
                 self._send(draft)
+
+    def _stored(self, where: str, event: Event, cause: Cause, now: int) -> bool:
+        """Records what nobody asked for; whether that could be. An event that no record holds freezes the pool."""
+        try:
+            self._record(event, cause, now)
+        except EventTooLarge as fault:
+            self._freeze(where, fault, now)
+            return False
+        return True
 
     def _notices(self, now: int) -> None:
         if self.state.queue.changed_needs:
@@ -220,8 +234,9 @@ class Pool:
         event.actor = cause.actor
         event.traceparent = cause.traceparent
         value = encode_event(event)
-        if len(value) > EVENT_BYTES_MAX:
-            raise EventTooLarge(f"{event.name} would have {len(value)} bytes, a record has at most {EVENT_BYTES_MAX}")
+        most = CHECKPOINT_BYTES_MAX if isinstance(event, e.CheckpointSaved) else EVENT_BYTES_MAX
+        if len(value) > most:
+            raise EventTooLarge(f"{event.name} would have {len(value)} bytes, it may have at most {most}")
         return value
 
     def _apply(self, event: Event, value: bytes) -> None:

@@ -12,6 +12,8 @@ from commands.reasons import Refusal
 from commands.vocabulary import DEPTH_MAX
 
 DETAIL_BYTES_MAX: Final = 16 * 1024
+_GROWTH_MAX: Final = 4
+"""How much longer JSON is when it is stored, at most: 1e15 becomes 1000000000000000.0."""
 _SUSPECT_BRACKETS: Final = 64
 _LEVELS_AROUND: Final = 4
 """A body lies at most so deep inside a message."""
@@ -68,7 +70,8 @@ def pointer(place: Sequence[str | int]) -> str:
 
 
 def _body_problem(message: FromRobot, size: int) -> Refusal | None:
-    """Bodies hold any JSON within the limits; `size` is that of the whole message, so small ones are not measured."""
+    """Bodies hold any JSON within the limits, measured as they are stored; `size` is that of the whole message as it
+    came, so that small ones need not be."""
     place, bytes_max = _BODIES.get(message.type, ((), 0))
     body: Any = message if place else None
     for name in place:
@@ -76,7 +79,7 @@ def _body_problem(message: FromRobot, size: int) -> Refusal | None:
     if body is None:
         return None
     problem = limits_problem(body, pointer(place))
-    if problem is None and size > bytes_max and len(to_json(body)) > bytes_max:
+    if problem is None and size * _GROWTH_MAX > bytes_max and len(to_json(body)) > bytes_max:
         return Refusal("too_large", f"at most {bytes_max} bytes", pointer(place))
     return problem
 

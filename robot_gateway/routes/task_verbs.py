@@ -1,11 +1,13 @@
 """Verbs on one task."""
 
 from fastapi import APIRouter
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from commands import inputs as i
 from robot_gateway.http import Calling, PathName, PathTask, asked, takes
 from robot_gateway.models import PatchIn, PauseIn, ReasonIn, RedriveIn, ReleaseIn, ResolveIn
+from robot_gateway.problems import refuse
 from robot_gateway.routes.asking import pause_scope, perform, resume_scope, task_verb
 from robot_gateway.routes.permits import may_cancel
 
@@ -58,6 +60,8 @@ async def resolve(caller: Calling, pool: PathName, task: PathTask) -> Response:
     """A reason is required; a result may be given."""
     caller.need("verb", pool)
     body = await asked(caller, ResolveIn)
+    if len(to_json(body.result)) > caller.gateway.settings.payload_max_bytes:
+        raise refuse("too_large", "a result is no larger than a payload may be", "/result")
     result = None if body.result is None else {"json": body.result}
     return await perform(caller, pool, i.ResolveTask, i.ResolveBody(task=task, reason=body.reason, result=result))
 

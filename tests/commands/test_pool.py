@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from commands import candidates, queue
+from commands import candidates, pool, queue
 from commands import events as e
 from commands import inputs as i
 from commands import messages as m
@@ -299,6 +299,48 @@ def test_an_event_that_cannot_be_stored_refuses_all_of_its_decision() -> None:
     assert (answer["type"], answer["reason"], answer["retry"]) == ("refused", "too_large", False)
     assert world.at("t3") == "RUNNING"
     assert robot.complete("t3", 1)["type"] == "ack"
+    world.verify()
+
+
+def test_a_checkpoint_is_measured_as_it_is_stored() -> None:
+    """It travels in an assign together with the payload, so it may not grow beyond its limit by how numbers are written."""
+    world = World()
+    robot = world.robot("r1")
+    world.submit("t1")
+    robot.accept("t1")
+    large = [1e15] * 14_000  # five bytes each when sent, 19 when stored
+    for answer in (
+        robot.checkpoint("t1", 1, large),
+        robot.stopped("t1", "shutdown", checkpoint=m.CheckpointValue(number=1, value=large)),
+    ):
+        assert (answer["type"], answer["reason"]) == ("refused", "too_large")
+    assert world.at("t1") == "RUNNING"
+    assert world.named("CheckpointSaved") == []
+    assert robot.checkpoint("t1", 1, large[:13_700])["type"] == "ack"
+    world.verify()
+
+
+@pytest.mark.parametrize(("name", "where"), [("AssignmentWithdrawn", "tick"), ("TaskAssigned", "dispatch")])
+def test_an_event_that_nobody_asked_for_and_cannot_be_stored(
+    name: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It freezes its pool, and does not stop the partition with all other pools."""
+    world = World()
+    world.robot("r1")
+    world.submit("t1")
+    sealed = pool.Pool._sealed
+
+    def too_large(self: pool.Pool, event: e.Event, *rest: Any) -> bytes:
+        if event.name == name:
+            raise pool.EventTooLarge(f"{name} is too large")
+        return sealed(self, event, *rest)
+
+    monkeypatch.setattr(pool.Pool, "_sealed", too_large)
+    world.wait(6)
+    monkeypatch.undo()
+    [frozen] = world.named("PoolFrozen")
+    assert (frozen.where, frozen.error) == (where, f"EventTooLarge: {name} is too large")
+    assert world.do(i.UnfreezePool, i.ReasonBody(reason="mended"))["changed"] is True
     world.verify()
 
 

@@ -130,3 +130,51 @@ def test_an_endless_command_id_on_the_stream(site: Site) -> None:
             stream.send(json.dumps(asked | {"id": digits}))
             answer = json.loads(stream.recv(timeout=60))
             assert (answer["type"], answer["reason"], answer["field"]) == ("refused", "invalid_field", "/id")
+
+
+GROWN = [1e15] * 14_000
+"""1e15 is four characters when it is sent, and 18 when it is stored."""
+
+
+def sent_short(message: Any) -> str:
+    """As a robot sends it that writes numbers as short as they can be."""
+    return json.dumps(message).replace("1000000000000000.0", "1e15")
+
+
+def test_what_a_robot_saves_is_measured_as_it_is_stored(site: Site) -> None:
+    """Checkpoint, result and detail: too_large with the place, before anything reaches the log; the session goes on."""
+    site.submit(pool="grown", id="t1", payload="x" * 262_000)
+    with site.robot("r1", pool="grown") as robot:
+        robot.hello()
+        robot.say("ready", n=1)
+        robot.expect("assign")
+        robot.ask("accept", task="t1", attempt=1)
+        about = {"task": "t1", "attempt": 1}
+        for kind, fields, place in (
+            ("checkpoint", {"number": 1, "value": GROWN}, "/value"),
+            ("stopped", {"why": "shutdown", "checkpoint": {"number": 1, "value": GROWN}}, "/checkpoint/value"),
+            ("complete", {"result": GROWN}, "/result"),
+            (
+                "fail",
+                {"class": "fatal", "error": {"type": "E", "message": "m", "detail": GROWN[:1000]}},
+                "/error/detail",
+            ),
+        ):
+            message = {"type": kind, "id": robot.next_id(), "epoch": robot.epoch, "seq": robot.next_number()}
+            robot.send(sent_short(message | about | fields))
+            answer = robot.answer_to(message["id"])
+            assert (answer["type"], answer["reason"], answer["field"]) == ("refused", "too_large", place)
+        # What is within the limit comes back with the payload, in one message.
+        message = {"type": "checkpoint", "id": robot.next_id(), "epoch": robot.epoch, "seq": robot.next_number()}
+        robot.send(sent_short(message | about | {"number": 1, "value": GROWN[:13_700]}))
+        assert robot.answer_to(message["id"])["type"] == "ack"
+        robot.ask("stopped", **about, why="shutdown")
+        again = robot.expect("assign")
+        assert (len(again["payload"]), len(again["checkpoint"]["value"])) == (262_000, 13_700)
+
+
+def test_a_result_that_an_operator_gives_is_measured_as_it_is_stored(site: Site) -> None:
+    """As a robot's is."""
+    body = sent_short({"reason": "done by hand", "result": GROWN})
+    answer = site.client.post(f"{POOL}/tasks/t1/resolve", content=body, headers={"Content-Type": "application/json"})
+    refused(answer, 413, "too_large", "/result")
