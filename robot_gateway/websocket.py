@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from websockets.datastructures import Headers
+from websockets.exceptions import HeaderLineTooLong, RequestLineTooLong, TooManyHeaders
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
@@ -37,6 +38,7 @@ logger = logging.getLogger("fleetlog.gateway")
 SESSION_PATH: Final = re.compile(r"/v1/pools/([^/]+)/robots/([^/]+)/session\Z")
 SUBMIT_PATH: Final = "/v1/submit"
 STALLED_S: Final = 10.0
+_TOO_LARGE: Final = (HeaderLineTooLong, RequestLineTooLong, TooManyHeaders)
 CLOSING_S: Final = 5.0
 
 
@@ -92,6 +94,10 @@ class WebSocketConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come: every whole frame in them is handled now."""
         self._websocket.receive_data(data)
+        unreadable = self._websocket.handshake_exc
+        if unreadable is not None and self._handler is None and not self._closing:
+            self._refuse_unreadable(unreadable)
+            return
         for event in self._websocket.events_received():
             if isinstance(event, Request):
                 self._greet(event)
@@ -287,13 +293,26 @@ class WebSocketConnection(asyncio.Protocol):
 
     def _refuse(self, refusal: Refusal) -> None:
         """A refused handshake is an HTTP answer with problem details."""
-        request_id = uuid.uuid4().hex
-        said = problem_response(refusal, request_id=request_id)
-        headers = Headers([(name, value) for name, value in said.headers.items()])
-        headers["X-Request-Id"] = request_id
-        headers["Connection"] = "close"
-        self._websocket.send_response(Response(said.status_code, "Refused", headers, bytes(said.body)))
+        self._websocket.send_response(_refused(refusal))
         self._finish()
+
+    def _refuse_unreadable(self, fault: Exception) -> None:
+        """So is one that the library does not read. It has ended the connection: what it would say is left unsaid."""
+        self._websocket.data_to_send()
+        self._closing = True
+        reason = "too_large" if isinstance(fault, _TOO_LARGE) else "protocol_version"
+        if self._transport is not None:
+            self._transport.write(_refused(Refusal(reason, str(fault.__cause__ or fault)[:300])).serialize())
+            self._transport.close()
+
+
+def _refused(refusal: Refusal) -> Response:
+    request_id = uuid.uuid4().hex
+    said = problem_response(refusal, request_id=request_id)
+    headers = Headers([(name, value) for name, value in said.headers.items()])
+    headers["X-Request-Id"] = request_id
+    headers["Connection"] = "close"
+    return Response(said.status_code, "Refused", headers, bytes(said.body))
 
 
 def _is_utf8(data: bytes) -> bool:

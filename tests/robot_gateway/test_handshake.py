@@ -135,3 +135,20 @@ def test_tokens_are_for_roles_robots_and_pools(tmp_path: Path) -> None:
         with site.robot(token=robot) as accepted:
             assert accepted.hello()["type"] == "welcome"
         assert submitter
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "reason"),
+    [
+        ({f"X-{number}": "y" for number in range(300)}, 413, "too_large"),
+        ({"X-Long": "y" * 9000}, 413, "too_large"),
+        ({"X-Longer": "y" * 60_000}, 413, "too_large"),
+        ({"Content-Length": "5"}, 400, "protocol_version"),
+        ({"Transfer-Encoding": "chunked"}, 400, "protocol_version"),
+    ],
+)
+def test_a_handshake_that_cannot_be_read(site: Site, headers: dict[str, str], status: int, reason: str) -> None:
+    """Too many or too long headers, or a body: a problem as well, and not the library's own text or nothing at all."""
+    answered, problem = upgrade(site, **{"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", **headers})
+
+    assert (answered, problem["reason"]) == (status, reason)
