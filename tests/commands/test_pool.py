@@ -303,7 +303,7 @@ def test_an_event_that_cannot_be_stored_refuses_all_of_its_decision() -> None:
 
 
 def test_a_checkpoint_is_measured_as_it_is_stored() -> None:
-    """It travels in an assign together with the payload, so it may not grow beyond its limit by how numbers are written."""
+    """It travels in an assign beside the payload, so it may not grow beyond its limit by how numbers are written."""
     world = World()
     robot = world.robot("r1")
     world.submit("t1")
