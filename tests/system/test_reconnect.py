@@ -13,7 +13,7 @@ ROBOTS = int(os.environ.get("FLEETLOG_ROBOTS", "2000"))
 
 
 def test_r8_half_of_the_fleet_reconnects_at_once(tmp_path: Path) -> None:
-    """All served; every robot holds a task meanwhile, and completes it afterwards in its first attempt."""
+    """All served; every robot holds a task meanwhile, and completes it afterwards."""
     with Fleet(tmp_path, pool={"window_s": 10, "lease_s": 30}) as fleet:
         result = storm(fleet.url, "default", ROBOTS, within_s=ROBOTS / 200, stay_s=45)
     assert result.robots == result.completed == ROBOTS
