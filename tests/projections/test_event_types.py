@@ -54,48 +54,53 @@ def before() -> list[e.Event]:
 TASK, INDEX, KIND = "tasks", "index", Entity.KIND.value
 ROBOT, TARGET, BODY, SCHEDULE = Entity.ROBOT.value, Entity.TARGET.value, "bodies", Entity.SCHEDULE.value
 THE_POOL, LIMIT, REQUIREMENT = Entity.POOL.value, Entity.LIMIT.value, Entity.REQUIREMENT.value
+MINUTE, STEP = Entity.KIND_MINUTE.value, Entity.ROBOT_STEP.value
 MOVED = {TASK, INDEX, KIND}
+COUNTED = MOVED | {MINUTE}
 
 CASES: list[tuple[e.Event, set[str]]] = [
-    (submitted("new", schedule=e.Firing(id="nightly", instant=START_AT)), MOVED | {BODY, SCHEDULE}),
+    (submitted("new", schedule=e.Firing(id="nightly", instant=START_AT)), COUNTED | {BODY, SCHEDULE}),
     (e.TaskChanged(task="w1", origin="WAITING", to="WAITING", changed=e.TaskChanges(priority=3)), {TASK}),
-    (assigned("w1"), MOVED | {ROBOT, TARGET}),
+    (assigned("w1"), COUNTED | {ROBOT, TARGET}),
     (
         e.AssignmentWithdrawn(task="a1", origin="ASSIGNED", attempt=1, robot="r1", reason="accept_timeout"),
-        MOVED | {ROBOT, TARGET},
+        COUNTED | {STEP, ROBOT, TARGET},
     ),
     (
         e.AssignmentRejected(
             task="a1", origin="ASSIGNED", attempt=1, robot="r1", reason="busy", excluded_until=START_AT + 600_000
         ),
-        MOVED | {ROBOT, TARGET},
+        COUNTED | {STEP, ROBOT, TARGET},
     ),
     (leased("a1"), MOVED),
     (e.CheckpointSaved(task="r1", attempt=1, robot="r1", number=1, checkpoint={"json": 1}), {TASK, BODY}),
     (e.ProgressNoted(items=[e.ProgressItem(task="r1", attempt=1, progress=5)]), {TASK}),
-    (completed("r1"), MOVED | {ROBOT, TARGET, BODY}),
-    (failed("r1"), MOVED | {ROBOT, TARGET, BODY}),
+    (completed("r1"), COUNTED | {STEP, ROBOT, TARGET, BODY}),
+    (failed("r1"), COUNTED | {STEP, ROBOT, TARGET, BODY}),
     (
         e.AttemptStopped(task="r1", origin="RUNNING", to="WAITING", attempt=1, robot="r1", why="shutdown", lost=0),
-        MOVED | {ROBOT, TARGET},
+        COUNTED | {STEP, ROBOT, TARGET},
     ),
-    (expired("r1", "LOST"), MOVED | {ROBOT}),
+    (expired("r1", "LOST"), COUNTED | {STEP, ROBOT}),
     (e.LeaseResumed(task="l1", origin="LOST", attempt=1, robot="r1", epoch=3, counts_from=START_AT), MOVED),
-    (e.LostWaitEnded(task="l1", origin="LOST", to="WAITING", attempt=1, robot="r1", lost=1), MOVED | {ROBOT, TARGET}),
+    (
+        e.LostWaitEnded(task="l1", origin="LOST", to="WAITING", attempt=1, robot="r1", lost=1),
+        COUNTED | {STEP, ROBOT, TARGET},
+    ),
     (
         e.TaskReleased(task="r1", origin="RUNNING", to="WAITING", attempt=1, robot="r1", reason="stuck"),
-        MOVED | {ROBOT, TARGET},
+        COUNTED | {STEP, ROBOT, TARGET},
     ),
     (e.HoldEnded(task="h1", attempt=1, robot="r1", target="dock-h", why="time"), {TASK, INDEX, ROBOT, TARGET}),
     (e.CancelRequested(task="r1", attempt=1, robot="r1"), {TASK}),
-    (e.TaskCancelled(task="w1", origin="WAITING"), MOVED | {TARGET}),
+    (e.TaskCancelled(task="w1", origin="WAITING"), COUNTED | {TARGET}),
     (
         e.DeadlinePassed(task="w1", origin="WAITING", to="WAITING", which="end", deadline=START_AT, then="alarm"),
         {TASK},
     ),
-    (e.TaskRedriven(task="d1", origin="DEAD", reason="mended"), MOVED | {TARGET}),
-    (e.TaskDiscarded(task="d1", origin="DEAD", reason="hopeless"), MOVED | {TARGET}),
-    (e.ReportedLate(task="c1", attempt=1, robot="r1", kind="complete", state="COMPLETED"), {TASK}),
+    (e.TaskRedriven(task="d1", origin="DEAD", reason="mended"), COUNTED | {TARGET}),
+    (e.TaskDiscarded(task="d1", origin="DEAD", reason="hopeless"), COUNTED | {TARGET}),
+    (e.ReportedLate(task="c1", attempt=1, robot="r1", kind="complete", state="COMPLETED"), {TASK, MINUTE}),
     (registered("r9"), {ROBOT}),
     (
         hello(epoch=50, held=[e.HeldVerdict(task="r1", attempt=1, verdict="run")], superseded_epoch=3),
