@@ -54,6 +54,17 @@ class TokenEntry(BaseModel):
     robots: list[str] = ["*"]
     expires: datetime | None = None
 
+    @field_validator("pools", "robots")
+    @classmethod
+    def _are_texts(cls, globs: list[str]) -> list[str]:
+        """Bytes that are no UTF-8 would make the whole file unusable."""
+        for glob in globs:
+            try:
+                glob.encode()
+            except UnicodeEncodeError:
+                raise ValueError(f"{glob!r} is no text") from None
+        return globs
+
     @field_validator("sha256")
     @classmethod
     def _is_digest(cls, text: str) -> str:
@@ -215,7 +226,7 @@ def _as_toml(entry: TokenEntry) -> str:
 
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
 
 
 def _stamp_of(path: Path) -> tuple[int, int, int]:

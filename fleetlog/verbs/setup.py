@@ -134,7 +134,12 @@ def token_new(
     until = datetime.fromisoformat(instant(expires, "--expires")) if expires else None
     try:
         token, entry = new_token(name, role.value, pools=pools, robots=robots, expires=until)
-    except ValidationError:
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        if first["loc"][0] != "name":
+            raise wrong_usage(
+                f"{first['msg'].removeprefix('Value error, ')}: use the names of {first['loc'][0]}."
+            ) from None
         raise wrong_usage(
             f"{name!r} cannot be the name of a token: use letters, digits and . _ : - (up to 128)."
         ) from None

@@ -309,6 +309,7 @@ def test_tokens_are_made_listed_and_withdrawn(cli: CommandLine) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
     assert "there is a token ada in tokens.toml already" in cli("token", "new", "ada", "--role", "viewer").err
     assert "cannot be the name of a token" in cli("token", "new", "_x", "--role", "viewer").err
+    assert "'hall-\\udcff' is no text" in cli("token", "new", "eve", "--role", "viewer", "--pools", "hall-\udcff").err
     assert cli("token", "list").lines[0].split("\t")[:3] == ["ada", "operator", "hall-a"]
     assert cli("token", "revoke", "ada").out == "token ada is withdrawn\n"
     assert cli("token", "list").out == ""

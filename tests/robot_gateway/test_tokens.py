@@ -4,8 +4,10 @@ import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from robot_gateway.tokens import (
     RIGHTS,
@@ -50,6 +52,23 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     write_tokens(path, entries)
 
     assert read_tokens(path) == entries
+
+
+@pytest.mark.parametrize("glob", ["", "é*", "\x7f", "\u2028", "\U0010ffff", "\U000e0001x", 'a"b\\', "\0", "\n"])
+def test_any_text_survives_the_file(tmp_path: Path, glob: str) -> None:
+    """Whatever a glob is, it comes back as it was."""
+    _, entry = new_token("a", "robot", pools=[glob], robots=[glob])
+    write_tokens(tmp_path / "tokens.toml", [entry])
+
+    assert read_tokens(tmp_path / "tokens.toml") == [entry]
+
+
+@pytest.mark.parametrize("field", ["pools", "robots"])
+def test_what_no_file_can_hold_is_refused_before_it_is_written(field: str) -> None:
+    """Bytes that are no UTF-8 on a command line would make the file unusable, with all tokens in it."""
+    words: Any = {field: ["hall-\udcff"]}
+    with pytest.raises(ValidationError):
+        new_token("a", "robot", **words)
 
 
 def test_an_expired_token_opens_nothing(tmp_path: Path) -> None:

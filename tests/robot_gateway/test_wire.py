@@ -75,7 +75,7 @@ def test_an_instant_beyond_all_calendars_is_still_text() -> None:
 
 
 def test_settings_have_names_of_their_own_outside() -> None:
-    """Seconds outside, milliseconds in the log; an unknown name and a value that is no number stay, to be refused there."""
+    """Seconds outside, milliseconds in the log; unknown names and values that are no number are refused there."""
     assert settings_in({"window_s": 0.5, "pass": "all", "failures_max": 3, "windw_s": 1, "lease_s": "x"}) == {
         "window_ms": 500,
         "passing": "all",
