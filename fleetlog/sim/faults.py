@@ -1,6 +1,6 @@
 """What goes wrong, each in one small function. A fault may come at any time, or when an owner has done a numbered step.
 
-`FAULTS` is the table of all: its name, and what it does to the world. Those that need a process do it to the one that
+`FAULTS` is the table of all: its name, and what it does to the product. Those that need a process do it to the one that
 is in the middle of its step, where the fault came there.
 """
 
@@ -13,188 +13,188 @@ from streams.memory_log import CommitFault
 from streams.port import Topic
 
 if TYPE_CHECKING:
-    from fleetlog.sim.world import World
+    from fleetlog.sim.product import Product
 
-Fault = Callable[["World", "OwnerProcess | None"], None]
+Fault = Callable[["Product", "OwnerProcess | None"], None]
 """Does it; the process is the owner whose step it comes in, None between steps."""
 
 
-def owner_killed(world: "World", owner: OwnerProcess | None) -> None:
+def owner_killed(product: "Product", owner: OwnerProcess | None) -> None:
     """SIGKILL of an owner, in the middle of its batch; it is started again."""
-    victim = owner or world.some(world.owners)
+    victim = owner or product.some(product.owners)
     if victim is None:
         return
     victim.kill()
-    world.scheduler.later(world.random.uniform(0.5, 12.0), world.start_owner)
+    product.scheduler.later(product.random.uniform(0.5, 12.0), product.start_owner)
     if owner is not None:
         raise Killed
 
 
-def owner_stands_still(world: "World", owner: OwnerProcess | None) -> None:
+def owner_stands_still(product: "Product", owner: OwnerProcess | None) -> None:
     """SIGSTOP past the session, in the middle of its batch: others take over, then it goes on (a zombie)."""
-    victim = owner or world.some(world.owners)
+    victim = owner or product.some(product.owners)
     if victim is None:
         return
-    seconds = world.random.choice((0.3, 2.0, 1.5 * SESSION_S, 4 * SESSION_S))
+    seconds = product.random.choice((0.3, 2.0, 1.5 * SESSION_S, 4 * SESSION_S))
     victim.pause(seconds)
     if owner is not None:
-        world.go_on_around(owner, seconds)
+        product.go_on_around(owner, seconds)
 
 
-def handed_over(world: "World", owner: OwnerProcess | None) -> None:
+def handed_over(product: "Product", owner: OwnerProcess | None) -> None:
     """The group gives a partition to another member while this one still decides."""
-    partition = world.random.choice(list(world.group.owners))
-    world.group.hand_over(partition)
+    partition = product.random.choice(list(product.group.owners))
+    product.group.hand_over(partition)
     if owner is not None:
-        world.go_on_around(owner, world.random.uniform(0.0, 1.0))
+        product.go_on_around(owner, product.random.uniform(0.0, 1.0))
 
 
-def owner_cut_off(world: "World", owner: OwnerProcess | None) -> None:
+def owner_cut_off(product: "Product", owner: OwnerProcess | None) -> None:
     """An owner does not reach the log for a while."""
-    victim = owner or world.some(world.owners)
+    victim = owner or product.some(product.owners)
     if victim is not None:
         victim.log.cut = True
-        world.scheduler.later(world.random.uniform(0.2, 2 * SESSION_S), partial(_joined, victim))
+        product.scheduler.later(product.random.uniform(0.2, 2 * SESSION_S), partial(_joined, victim))
 
 
 def _joined(process: "OwnerProcess") -> None:
     process.log.cut = False
 
 
-def commit_unanswered(world: "World", owner: OwnerProcess | None) -> None:
+def commit_unanswered(product: "Product", owner: OwnerProcess | None) -> None:
     """The answer to a commit is lost: it happened."""
-    world.store.next_commits.append(CommitFault.ANSWER_LOST)
+    product.store.next_commits.append(CommitFault.ANSWER_LOST)
 
 
-def commit_failed(world: "World", owner: OwnerProcess | None) -> None:
+def commit_failed(product: "Product", owner: OwnerProcess | None) -> None:
     """A commit is not answered: it did not happen."""
-    world.store.next_commits.append(CommitFault.NOT_WRITTEN)
+    product.store.next_commits.append(CommitFault.NOT_WRITTEN)
 
 
-def log_away(world: "World", owner: OwnerProcess | None) -> None:
+def log_away(product: "Product", owner: OwnerProcess | None) -> None:
     """The log answers nobody for a while."""
-    world.store.away = True
-    world.scheduler.later(world.random.uniform(0.5, 20.0), world.log_is_back)
+    product.store.away = True
+    product.scheduler.later(product.random.uniform(0.5, 20.0), product.log_is_back)
 
 
-def disk_slow(world: "World", owner: OwnerProcess | None) -> None:
+def disk_slow(product: "Product", owner: OwnerProcess | None) -> None:
     """What is appended takes long."""
-    world.store.hold()
-    world.scheduler.later(world.random.uniform(0.2, 8.0), world.store.release)
+    product.store.hold()
+    product.scheduler.later(product.random.uniform(0.2, 8.0), product.store.release)
 
 
-def disk_full(world: "World", owner: OwnerProcess | None) -> None:
+def disk_full(product: "Product", owner: OwnerProcess | None) -> None:
     """The gateways take no submissions."""
-    world.disk_full = True
-    world.scheduler.later(world.random.uniform(1.0, 20.0), world.disk_is_free)
+    product.disk_full = True
+    product.scheduler.later(product.random.uniform(1.0, 20.0), product.disk_is_free)
 
 
-def gateway_killed(world: "World", owner: OwnerProcess | None) -> None:
+def gateway_killed(product: "Product", owner: OwnerProcess | None) -> None:
     """SIGKILL of a gateway; another life of it is started."""
-    victim = world.some(world.gateways)
+    victim = product.some(product.gateways)
     if victim is not None:
         victim.kill()
-        world.cut_all(victim.gateway)
-        world.scheduler.later(world.random.uniform(0.5, 8.0), world.start_gateway)
+        product.cut_all(victim.gateway)
+        product.scheduler.later(product.random.uniform(0.5, 8.0), product.start_gateway)
 
 
-def gateway_stands_still(world: "World", owner: OwnerProcess | None) -> None:
+def gateway_stands_still(product: "Product", owner: OwnerProcess | None) -> None:
     """SIGSTOP of a gateway: it goes on with what it believed."""
-    victim = world.some(world.gateways)
+    victim = product.some(product.gateways)
     if victim is not None:
-        victim.pause(world.random.uniform(0.5, 25.0))
+        victim.pause(product.random.uniform(0.5, 25.0))
 
 
-def gateway_cut_off(world: "World", owner: OwnerProcess | None) -> None:
+def gateway_cut_off(product: "Product", owner: OwnerProcess | None) -> None:
     """A gateway does not reach the log for a while; its robots reach it."""
-    victim = world.some(world.gateways)
+    victim = product.some(product.gateways)
     if victim is not None:
         log = victim.gateway.sim_log
         log.cut = True
-        world.scheduler.later(world.random.uniform(0.5, 25.0), partial(setattr, log, "cut", False))
+        product.scheduler.later(product.random.uniform(0.5, 25.0), partial(setattr, log, "cut", False))
 
 
-def answers_lost(world: "World", owner: OwnerProcess | None) -> None:
+def answers_lost(product: "Product", owner: OwnerProcess | None) -> None:
     """What owners said and a gateway has not read yet is lost."""
-    victim = world.some(world.gateways)
+    victim = product.some(product.gateways)
     if victim is not None:
         victim.gateway.skip_outcomes()
 
 
-def appends_late(world: "World", owner: OwnerProcess | None) -> None:
+def appends_late(product: "Product", owner: OwnerProcess | None) -> None:
     """What a gateway has sent stays under way, and what others send overtakes it."""
-    victim = world.some(world.gateways)
+    victim = product.some(product.gateways)
     if victim is not None:
         log = victim.gateway.sim_log
         log.hold_back()
-        world.scheduler.later(world.random.uniform(0.1, 6.0), log.let_go)
+        product.scheduler.later(product.random.uniform(0.1, 6.0), log.let_go)
 
 
-def append_twice(world: "World", owner: OwnerProcess | None) -> None:
+def append_twice(product: "Product", owner: OwnerProcess | None) -> None:
     """The next record of a gateway is written twice."""
-    victim = world.some(world.gateways)
+    victim = product.some(product.gateways)
     if victim is not None:
         victim.gateway.sim_log.twice = True
 
 
-def robot_killed(world: "World", owner: OwnerProcess | None) -> None:
+def robot_killed(product: "Product", owner: OwnerProcess | None) -> None:
     """SIGKILL of a robot."""
-    world.random.choice(world.robots).dies()
+    product.random.choice(product.robots).dies()
 
 
-def robot_stands_still(world: "World", owner: OwnerProcess | None) -> None:
+def robot_stands_still(product: "Product", owner: OwnerProcess | None) -> None:
     """A robot's machine sleeps."""
-    robot = world.random.choice(world.robots)
+    robot = product.random.choice(product.robots)
     if robot.process.is_well:
-        robot.pause(world.random.choice((1.0, 6.0, 20.0, 60.0)))
+        robot.pause(product.random.choice((1.0, 6.0, 20.0, 60.0)))
 
 
-def robot_cut_off(world: "World", owner: OwnerProcess | None) -> None:
+def robot_cut_off(product: "Product", owner: OwnerProcess | None) -> None:
     """A connection breaks; what was under way is lost."""
-    link = world.random.choice(world.robots).link
+    link = product.random.choice(product.robots).link
     if link is not None:
         link.cut()
 
 
-def robot_cut_off_late(world: "World", owner: OwnerProcess | None) -> None:
+def robot_cut_off_late(product: "Product", owner: OwnerProcess | None) -> None:
     """A connection breaks for the robot; what it had sent arrives all the same."""
-    link = world.random.choice(world.robots).link
+    link = product.random.choice(product.robots).link
     if link is not None:
         link.cut(late=True)
 
 
-def storm(world: "World", owner: OwnerProcess | None) -> None:
+def storm(product: "Product", owner: OwnerProcess | None) -> None:
     """All connections break at once."""
-    for robot in world.robots:
+    for robot in product.robots:
         if robot.link is not None:
             robot.link.cut()
 
 
-def clock_stepped(world: "World", owner: OwnerProcess | None) -> None:
+def clock_stepped(product: "Product", owner: OwnerProcess | None) -> None:
     """The wall clock of an owner's machine is set: a little, or by hours."""
-    victim = owner or world.some(world.owners)
+    victim = owner or product.some(product.owners)
     if victim is not None:
-        victim.clock.step(world.random.choice((-30_000, 30_000, -2_000, 7_200_000, -7_200_000)))
+        victim.clock.step(product.random.choice((-30_000, 30_000, -2_000, 7_200_000, -7_200_000)))
 
 
-def snapshot_corrupt(world: "World", owner: OwnerProcess | None) -> None:
+def snapshot_corrupt(product: "Product", owner: OwnerProcess | None) -> None:
     """The newest snapshot of a partition is damaged."""
-    partition = world.random.randrange(world.store.partitions)
-    good, _ = world.store.find_snapshots(partition) if not world.store.away else ([], 0)
+    partition = product.random.randrange(product.store.partitions)
+    good, _ = product.store.find_snapshots(partition) if not product.store.away else ([], 0)
     if good:
-        world.store.spoil_snapshot(partition, good[0].position)
+        product.store.spoil_snapshot(partition, good[0].position)
 
 
-def projector_killed(world: "World", owner: OwnerProcess | None) -> None:
+def projector_killed(product: "Product", owner: OwnerProcess | None) -> None:
     """SIGKILL of the projector; it is started again."""
-    world.restart_projector()
+    product.restart_projector()
 
 
-def garbage(world: "World", owner: OwnerProcess | None) -> None:
+def garbage(product: "Product", owner: OwnerProcess | None) -> None:
     """Somebody writes to the log what nobody can read."""
-    raw = world.random.choice((b"", b"{", b"\xff\xfe", b'{"what":"report"}', b'{"v":1,"type":"submit","pool":1}'))
-    topic = world.random.choice((Topic.REPORTS, Topic.COMMANDS))
-    world.store.append(topic, world.random.choice(world.pools), raw, (), lambda fault, offset: None)
+    raw = product.random.choice((b"", b"{", b"\xff\xfe", b'{"what":"report"}', b'{"v":1,"type":"submit","pool":1}'))
+    topic = product.random.choice((Topic.REPORTS, Topic.COMMANDS))
+    product.store.append(topic, product.random.choice(product.pools), raw, (), lambda fault, offset: None)
 
 
 FAULTS: Final[dict[str, Fault]] = {

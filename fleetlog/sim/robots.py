@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
@@ -22,9 +22,11 @@ from commands.messages import (
 from commands.requirements import kind_condition
 from fleetlog.sim.gateways import Link
 from fleetlog.sim.scheduler import HostClock, Process, Scheduler, Timer
+from robot_gateway.sdk.context import Answered
 from robot_gateway.sdk.endings import Ending, Why, completed_with, failed
-from robot_gateway.sdk.holdings import Attempt, End, Holdings, Start, Tell
+from robot_gateway.sdk.holdings import Attempt, End, Holdings, Run, Start, Tell
 from robot_gateway.sdk.outbox import Message, Outbox
+from robot_gateway.sdk.wire import with_field
 
 FRAMES_BYTES: Final = 1 << 20
 WELCOME_WITHIN_S: Final = 5.0
@@ -43,6 +45,7 @@ class Temper:
     work_s: float = 4.0
     liar: bool = False
     deaf: bool = False
+    cancel_grace_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -59,8 +62,16 @@ class Work:
     ended_ms: float | None = None
 
 
+class RunAtWork(Run, Protocol):
+    """A handler at work, and what it really does."""
+
+    attempt: Attempt
+    assign: Assign
+    work: Work
+
+
 class SimRun:
-    """A handler at work, for `holdings.Run`."""
+    """A handler that only takes time, and ends one way or another by chance."""
 
     def __init__(self, robot: "SimRobot", attempt: Attempt, assign: Assign) -> None:
         self.robot, self.attempt, self.assign = robot, attempt, assign
@@ -91,7 +102,7 @@ class SimRun:
     def _comes_on(self) -> None:
         if self._left:
             self._left -= 1
-            self.robot.save_checkpoint(self.attempt)
+            self.robot.save_checkpoint(self.attempt, b'{"at":%d}' % (self.attempt.checkpoint_number + 1))
             self._go_on()
             return
         chance = self.robot.random.random()
@@ -138,8 +149,9 @@ class SimRobot:
         self.lives += 1
         self.process = Process(self.scheduler, f"{self.name}.{self.lives}", self.clock)
         self.outbox = Outbox(f"{self.name}{self.lives:06d}")
-        self.holdings = Holdings(self.outbox, self.temper.slots, self.temper.kinds.__contains__, None)
-        self.runs: dict[tuple[str, int], SimRun] = {}
+        grace_s = self.temper.cancel_grace_s
+        self.holdings = Holdings(self.outbox, self.temper.slots, self.temper.kinds.__contains__, grace_s)
+        self.runs: dict[tuple[str, int], RunAtWork] = {}
         self.link: Link | None = None
         self._epoch: int | None = None
         self._beat_s = 2.5
@@ -150,14 +162,17 @@ class SimRobot:
 
     def dies(self) -> None:
         """SIGKILL, or a fault of its own; somebody starts it again a while later."""
-        if not self.process.alive:
-            return
+        if self.process.alive:
+            self.kill()
+            self.scheduler.later(self.random.uniform(1.0, 20.0), self.start)
+
+    def kill(self) -> None:
+        """SIGKILL: it does nothing any more, and its connection breaks."""
         self.process.kill()
         for run in list(self.runs.values()):
             self._note_end(run)
         if self.link is not None:
             self.link.cut()
-        self.scheduler.later(self.random.uniform(1.0, 20.0), self.start)
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP for so long: meanwhile nothing is done, and its first act afterwards is to look at its deadlines."""
@@ -168,6 +183,10 @@ class SimRobot:
 
     def _after_pause(self) -> None:
         self._keep()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """What was not ended after a pause works again."""
         for run in self.runs.values():
             run.work = self.begin(run.attempt, run.assign)
 
@@ -269,17 +288,16 @@ class SimRobot:
         if message is not None and message.on_answer is not None:
             message.on_answer(answer)
 
-    def save_checkpoint(self, attempt: Attempt) -> None:
-        """The next checkpoint."""
+    def save_checkpoint(self, attempt: Attempt, value: bytes, on_answer: Answered = lambda answer: None) -> None:
+        """The next checkpoint; `value` is encoded JSON."""
         number = attempt.checkpoint_number + 1
-        said = Checkpoint(
-            id=self.outbox.new_id(), task=attempt.task, attempt=attempt.number, number=number, value={"at": number}
-        )
-        message = self.outbox.message(said, attempt.key)
+        head = Checkpoint(id=self.outbox.new_id(), task=attempt.task, attempt=attempt.number, number=number, value=None)
+        message = Message(head.id, head.type, with_field(encode_robot_message(head), "value", value), attempt.key)
 
         def answered(answer: Any) -> None:
             if isinstance(answer, Ack):
                 attempt.checkpoint_number = number
+            on_answer(answer)
 
         message.on_answer = answered
         self.outbox.add(message)
@@ -340,7 +358,7 @@ class SimRobot:
         for order in self.holdings.take_orders():
             match order:
                 case Start():
-                    run = SimRun(self, order.attempt, order.assign)
+                    run = self.make_run(order.attempt, order.assign)
                     self.runs[order.attempt.key], order.attempt.run = run, run
                 case End(force=True):
                     order.run.kill(order.why)
@@ -348,6 +366,10 @@ class SimRobot:
                     order.run.cancel(order.why)
                 case Tell():
                     self._report(order.attempt, order.ending)
+
+    def make_run(self, attempt: Attempt, assign: Assign) -> RunAtWork:
+        """The handler of an attempt begins."""
+        return SimRun(self, attempt, assign)
 
     def begin(self, attempt: Attempt, assign: Assign) -> Work:
         """A handler starts, or goes on after a pause."""
@@ -363,14 +385,14 @@ class SimRobot:
         self.done.append(work)
         return work
 
-    def has_ended(self, run: SimRun, ending: Ending) -> None:
+    def has_ended(self, run: RunAtWork, ending: Ending) -> None:
         """A handler is over."""
         self._note_end(run)
         self.runs.pop(run.attempt.key, None)
         self._report(run.attempt, ending)
         self._keep()
 
-    def _note_end(self, run: SimRun) -> None:
+    def _note_end(self, run: RunAtWork) -> None:
         if run.work.ended_ms is None:
             run.work.ended_ms = self.scheduler.now_ms
 

@@ -45,6 +45,16 @@ class Scheduler:
                 timer.step()
         self.now_ms = max(self.now_ms, end_ms)
 
+    def run_until(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Step by step until something is so; False where it is not within so many seconds."""
+        end_ms = self.now_ms + seconds * 1_000
+        while not is_so():
+            if not self._steps or self._steps[0][0] > end_ms:
+                self.now_ms = max(self.now_ms, end_ms)
+                return False
+            self.run(max(0.0, self._steps[0][0] - self.now_ms) / 1_000)
+        return True
+
 
 class HostClock:
     """The clocks of a machine: `rate` is how much faster than true time they go, the wall clock can be stepped."""

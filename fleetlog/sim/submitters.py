@@ -38,6 +38,10 @@ class Client:
         """A command id."""
         return str(UUID(int=self.random.getrandbits(128), version=4))
 
+    def stands(self, answer: Answer) -> bool:
+        """Whether an answer is not to be asked for again."""
+        return answer.refusal is None or not (answer.refusal.reason == "no_answer" or _again(answer.refusal.reason))
+
     def _try(self, make: Make, told: Told) -> None:
         found = [gateway for gateway in self.gateways() if gateway.process.is_well]
         if not found:
@@ -67,7 +71,7 @@ class _Call:
         if self.over:
             return
         self.over = True
-        if answer.refusal is not None and (answer.refusal.reason == "no_answer" or _again(answer.refusal.reason)):
+        if not self.client.stands(answer):
             self.client.process.later(AGAIN_S, lambda: self.client._try(self.make, self.told))
             return
         self.client.unanswered -= 1

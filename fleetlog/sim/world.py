@@ -2,31 +2,22 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from commands.decide import Context
-from commands.decide.explain import explain
-from commands.inputs import Explain, TaskVerb
 from fleetlog.sim.coverage import Coverage
 from fleetlog.sim.faults import FAULTS, STEPS
-from fleetlog.sim.gateways import GatewayProcess, SimGateway
-from fleetlog.sim.owners import Group, Killed, OwnerProcess, SteppedOwner
-from fleetlog.sim.referee import Finding, Referee
+from fleetlog.sim.owners import Killed, OwnerProcess
+from fleetlog.sim.product import START_MS, Product, Setup
+from fleetlog.sim.referee import Finding
 from fleetlog.sim.robots import SimRobot, Temper
-from fleetlog.sim.scheduler import HostClock, Process, Scheduler
+from fleetlog.sim.scheduler import HostClock, Process
 from fleetlog.sim.submitters import Client, Demand, Operator, Submitter
 from projections.fold import ProjectionFault
-from projections.projector import Projector
 from projections.queries import Tables
-from robot_gateway.settings import GatewaySettings
-from streams.memory_log import MemoryLog, MemoryStore
-from streams.owner import OwnerSettings
 
-START_MS: Final = 1_790_000_040_000
 PARTITIONS: Final = 2
 PROJECT_S: Final = 2.0
 OPERATOR_S: Final = 12.0
@@ -38,8 +29,6 @@ RATE_OFF: Final = 0.01
 POOLS: Final = ("hall", "gate")
 KINDS: Final = ("weld", "paint", "poison")
 DEFAULTS: Final = {"window_ms": 1_000, "lease_ms": 3_000, "accept_ms": 2_000, "excluded_ms": 60_000, "queue_max": 5_000}
-
-One = TypeVar("One", bound=Process)
 
 
 @dataclass(slots=True)
@@ -70,39 +59,25 @@ class Result:
     coverage: Coverage = field(default_factory=Coverage)
 
 
-class World:
+class World(Product):
     """Made from a seed; `play` lets it happen."""
 
     def __init__(self, seed: int, plan: Plan, folder: Path, coverage: Coverage | None = None) -> None:
-        self.seed, self.plan, self.folder = seed, plan, folder
-        self.random = Random(seed)  # noqa: S311 - chance that can be played again
-        self.scheduler = Scheduler()
-        true = HostClock(self.scheduler, START_MS)
-        self.store = MemoryStore(PARTITIONS, f"{seed:08x}-0000-4000-8000-000000000000", true.wall_ms)
-        self.referee = Referee(self.store)
-        self.pools = POOLS
+        super().__init__(seed, Setup(POOLS, PARTITIONS, DEFAULTS), folder)
+        self.plan = plan
         self.coverage = Coverage() if coverage is None else coverage
         self.faults = 0
-        self.disk_full = False
         self.quiet = False
         self._due: int | None = None
         self._inside = False
-        self._names = 0
-        self.owners: list[OwnerProcess] = []
-        self.gateways: list[GatewayProcess] = []
-        self.projector: Projector | None = None
         self._projector_stopped = False
         self.restart_projector()
-        self.group = Group(self.scheduler, PARTITIONS)
-        for _ in range(2):
-            self.start_owner()
-            self.start_gateway()
+        self.start()
         # Robots come one after the other, when the pools are there.
-        self.robots: list[SimRobot] = []
         for number in range(plan.robots):
             self.robots.append(self._robot(number))
-        outside = Process(self.scheduler, "outside", true)
-        client = Client(outside, self._chance(), self.well_gateways)
+        outside = Process(self.scheduler, "outside", self.true_clock)
+        client = Client(outside, self.chance(), self.well_gateways)
         self.submitter = Submitter(client, POOLS, Demand(per_s=plan.per_s))
         self.operator = Operator(client, self._stuck, self._held, self._in_error, self._works_on)
         outside.every(OPERATOR_S, self.operator.look)
@@ -111,39 +86,6 @@ class World:
             self._next_fault()
 
     # ---- parts ----
-
-    def some(self, processes: Sequence[One]) -> One | None:
-        """One that is alive and runs, or None."""
-        well = [process for process in processes if process.is_well]
-        return self.random.choice(well) if well else None
-
-    def well_gateways(self) -> list[SimGateway]:
-        """Those that can be reached."""
-        return [process.gateway for process in self.gateways if process.alive]
-
-    def start_owner(self) -> None:
-        """One more process that owns partitions."""
-        settings = OwnerSettings(name=self._name("owner"), software="sim", snapshot_events=400, defaults=dict(DEFAULTS))
-        owner = OwnerProcess(self.scheduler, settings.name, self._clock(), self.store, settings, self._at_step)
-        self.owners = [one for one in self.owners if one.alive] + [owner]
-        self.group.join(owner)
-
-    def start_gateway(self) -> None:
-        """One more life of a gateway."""
-        name = self._name("gateway")
-        settings = GatewaySettings(heartbeat_gather_ms=250, sessions_max=1_000)
-        process = GatewayProcess(self.scheduler, name, self._clock(), self.store, self.folder / "tables", settings)
-        process.gateway.submissions_stopped = lambda: "the disk is full" if self.disk_full else None
-        self.gateways = [one for one in self.gateways if one.alive] + [process]
-
-    def restart_projector(self) -> None:
-        """The projector dies and comes back from what it has written."""
-        if self.projector is not None:
-            self.projector.close()
-            self.projector = None
-        if not self.store.away:
-            self.projector = Projector(MemoryLog(self.store), self.folder / "tables", gather_s=0.0)
-            self.projector.open()
 
     def _robot(self, number: int) -> SimRobot:
         random = self.random
@@ -157,19 +99,12 @@ class World:
         )
         name, pool = f"r{number}", POOLS[number % len(POOLS)]
         clock = HostClock(self.scheduler, START_MS, rate, random.uniform(-5_000, 5_000))
-        return SimRobot(self.scheduler, self._chance(), name, pool, clock, self.well_gateways, temper)
+        return SimRobot(self.scheduler, self.chance(), name, pool, clock, self.well_gateways, temper)
 
-    def _clock(self) -> HostClock:
+    def host_clock(self) -> HostClock:
+        """Of a machine whose clocks are a little off."""
         rate, offset_ms = (self.random.uniform(-RATE_OFF / 10, RATE_OFF / 10), self.random.uniform(-500, 500))
         return HostClock(self.scheduler, START_MS, rate, offset_ms)
-
-    def _chance(self) -> Random:
-        """A source of chance of its own, so that one part more or less does not move the others."""
-        return Random(self.random.random())  # noqa: S311
-
-    def _name(self, what: str) -> str:
-        self._names += 1
-        return f"{what}-{self._names}"
 
     # ---- faults ----
 
@@ -183,7 +118,7 @@ class World:
             self.faults += 1
             FAULTS[self.random.choice(list(FAULTS))](self, None)
 
-    def _at_step(self, owner: OwnerProcess, partition: int, step: int) -> None:
+    def at_step(self, owner: OwnerProcess, partition: int, step: int) -> None:
         """An owner has done a step; a fault that is due comes now: the one that was rarest here until now."""
         if self._due != step or self._inside:
             return
@@ -199,35 +134,7 @@ class World:
         if not owner.alive:
             raise Killed
 
-    def go_on_around(self, owner: OwnerProcess, seconds: float) -> None:
-        """The world goes on while `owner` stands still in the middle of its batch."""
-        owner.pause(seconds + 0.001)  # beyond the last of them: its own next turn must not come inside this one
-        self.scheduler.run(seconds)
-
-    def cut_all(self, gateway: SimGateway) -> None:
-        """The connections to a gateway are gone."""
-        for robot in self.robots:
-            if robot.link is not None and robot.link.gateway is gateway:
-                robot.link.cut()
-
-    def log_is_back(self) -> None:
-        """The log answers again."""
-        self.store.away = False
-
-    def disk_is_free(self) -> None:
-        """There is room again."""
-        self.disk_full = False
-
     # ---- what the operator sees ----
-
-    def live(self) -> dict[str, Any]:
-        """The states of all pools at those who own them."""
-        found: dict[str, Any] = {}
-        for partition, process in self.group.owners.items():
-            owner = process.owners.get(partition) if process is not None and process.alive else None
-            if isinstance(owner, SteppedOwner):
-                found |= owner.pool_states()
-        return found
 
     def _stuck(self) -> list[tuple[str, str, str, int]]:
         self.referee.read_if_here()
@@ -281,12 +188,7 @@ class World:
         """No more faults, no more submissions; what was broken is whole again, and robots do not lie."""
         self.quiet = self.submitter.stopped = True
         self._due = None
-        self.store.away = self.disk_full = False
-        self.store.release()
-        self.store.next_commits.clear()
-        for log in (*(owner.log for owner in self.owners), *(one.gateway.sim_log for one in self.gateways)):
-            log.cut = False
-            log.let_go()
+        self.end_faults()
         for robot in self.robots:
             robot.temper.liar = False
 
@@ -294,7 +196,7 @@ class World:
         referee, now_ms = self.referee, self.scheduler.now_ms
         referee.read()
         referee.acknowledged(self.submitter.acknowledged)
-        referee.ended(self._why)
+        referee.ended(self.why)
         referee.exclusion((work for robot in self.robots for work in robot.done), now_ms)
         referee.states(self.live(), int(START_MS + now_ms))
         for process in self.owners:
@@ -307,17 +209,6 @@ class World:
             self.seed, self.submitter.submitted, len(self.submitter.acknowledged), referee.events, self.faults,
             referee.said_twice, now_ms / 1_000, referee.findings, stories, self.coverage,
         )  # fmt: skip
-
-    def _why(self, pool: str, task: str) -> str:
-        """What the owner says when asked why a task stands where it does."""
-        state = self.live().get(pool)
-        if state is None:
-            return "nobody owns the pool"
-        command = Explain(id="why", pool=pool, actor="local", reply_to="referee", body=TaskVerb(task=task))
-        [answer] = explain(
-            state, command, Context(now=state.last_at, log_id=self.store.log_id, format=self.store.format)
-        ).drafts
-        return str(answer.message)
 
     def _judge_tables(self) -> None:
         if self.projector is None:
