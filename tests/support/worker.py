@@ -36,12 +36,13 @@ class Worker(WebSocketRobot):
         self.say("ready", n=slots)
 
     def work_until(self, enough: Callable[[], bool]) -> None:
-        """Takes and ends tasks until it is enough."""
+        """Takes and ends tasks until it is enough; gives up when nothing has come for a long time."""
         give_up = time.monotonic() + CEILING_S
         while not enough():
             assert time.monotonic() < give_up, f"{self.robot} ended {self.finished} tasks, that is not enough"
             try:
                 self._take(json.loads(self.connection.recv(timeout=0.05)))
+                give_up = time.monotonic() + CEILING_S
             except TimeoutError:
                 continue
             except ConnectionClosed as closed:
