@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from commands.messages import BODY_BYTES_MAX, Ack, Assign, Refused
@@ -184,6 +185,10 @@ class TaskContext(AttemptInfo):
                     self._event.set()
             return self._event
 
+    def sleep(self, seconds: float) -> bool:
+        """Wait so many seconds, or until the handler should end; whether it should."""
+        return self.cancelled_event.wait(seconds)
+
     def checkpoint(self, value: Any) -> None:
         """Save `value` (JSON, up to 256 KiB) for the next attempt; returns when it is in the log.
 
@@ -218,6 +223,12 @@ class AsyncTaskContext(AttemptInfo):
     def __init__(self, assign: Assign, link: Link) -> None:
         super().__init__(assign, link)
         self.cancelled_event: Final = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> bool:
+        """Wait so many seconds, or until the handler should end; whether it should."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.cancelled_event.wait(), seconds)
+        return self.cancelled
 
     async def checkpoint(self, value: Any) -> None:
         """Save `value` (JSON, up to 256 KiB) for the next attempt; returns when it is in the log.

@@ -75,6 +75,11 @@ class Robot:
         """The robot's id."""
         return self._config.robot
 
+    @property
+    def config(self) -> Config:
+        """What it was made with, and its handlers by kind; to be read."""
+        return self._config
+
     # ---- handlers ----
 
     def task(
