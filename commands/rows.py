@@ -94,6 +94,9 @@ def restore(chunks: Iterable[bytes], now: int) -> list[PoolState]:
     for kind, *row in (row for chunk in chunks for row in from_json(b"[%b]" % chunk.replace(b"\n", b","))):
         if kind == "task":
             _put_task(pools[-1], terms[row[0]], row)
+        elif kind == "command":
+            key, digest, *rest = row
+            pools[-1].commands.add(bytes.fromhex(key), Remembered(bytes.fromhex(digest), *rest))
         elif kind == "pool":
             if row[0] != ROWS_FORMAT:
                 raise ValueError(f"snapshot rows have format {row[0]}, this software reads {ROWS_FORMAT}")
@@ -270,9 +273,6 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
             digest = bytes.fromhex(digest)
             state.ended_order.append(task_id)
             state.ended[task_id] = Ended(at_end, attempt, sequence, digest, ended_at, late, robot_id, known)
-        case "command":
-            key, digest, *rest = row
-            state.commands.add(bytes.fromhex(key), Remembered(bytes.fromhex(digest), *rest))
         case _:
             raise ValueError(f"a snapshot row of kind {kind!r} is not known")
 
@@ -311,21 +311,11 @@ def _put_task(state: PoolState, terms: Terms, row: list[Any]) -> None:
 def _derive(state: PoolState, now: int) -> None:
     """Slots in use, exclusions by robot, timers and the queue, from the rows."""
     for task in state.tasks.values():
-        current, story = task.current, task.story
-        if current is not None:
-            robot = state.robots[current.robot]
-            robot.used += current.slot_cost
-            robot.tasks[task.id] = None
-            state.limits.hold(task.terms.kind, task.terms.limit_key)
-            if task.state == "ASSIGNED":
-                state.timers.push(current.accept_by, "accept", task.id)
-            if current.wait_until is not None:
-                state.timers.push(current.wait_until, "lost_wait", task.id)
-        if story is not None:
-            for name, until in story.excluded.items():
-                state.robots[name].excluding.add(task.id)
-                state.timers.push(until, "excluded", task.id)
-            ask_for_deadlines(state, task)
+        ask_for_deadlines(state, task)
+        if not task.untouched:
+            _derive_past(state, task)
+        if FIRING_MARK in task.id and task.state != "DEAD":
+            state.schedules.opened(task.id)
     for hold in state.holds.values():
         if hold.robot in state.robots:
             state.robots[hold.robot].used += hold.slot_cost
@@ -337,10 +327,24 @@ def _derive(state: PoolState, now: int) -> None:
     for (limit_scope, name), limit in state.limits.rows.items():
         if limit.opens_at() > now:
             state.timers.push(limit.opens_at(), "limit", f"{limit_scope}/{name}")
-    for task in state.tasks.values():
-        if FIRING_MARK in task.id and task.state != "DEAD":
-            state.schedules.opened(task.id)
     state.schedules.ask_all(state.last_at, state.timers)
     for robot in state.robots.values():
         state.queue.room_changed(robot)
     state.queue.rekey_all(now)
+
+
+def _derive_past(state: PoolState, task: Task) -> None:
+    current, story = task.current, task.story
+    if current is not None:
+        robot = state.robots[current.robot]
+        robot.used += current.slot_cost
+        robot.tasks[task.id] = None
+        state.limits.hold(task.terms.kind, task.terms.limit_key)
+        if task.state == "ASSIGNED":
+            state.timers.push(current.accept_by, "accept", task.id)
+        if current.wait_until is not None:
+            state.timers.push(current.wait_until, "lost_wait", task.id)
+    if story is not None:
+        for name, until in story.excluded.items():
+            state.robots[name].excluding.add(task.id)
+            state.timers.push(until, "excluded", task.id)

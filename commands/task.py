@@ -124,7 +124,8 @@ class Task:
         self.generation = 0
         self._past: _Past | None = None
         self._origin = _packed(sequence, offset, base_at, digest, eligible_at, None)
-        self.failures, self.lost, self.again_at = failures, lost, again_at
+        if failures or lost or again_at:
+            self.failures, self.lost, self.again_at = failures, lost, again_at
 
     # ---- where it comes from ----
 
@@ -192,14 +193,23 @@ class Task:
     @property
     def first_deadline(self) -> int | None:
         """The earlier of the instants by which it is to start and to end."""
-        parts = self._parts()
-        return min((value for code, value in parts if code in _INSTANTS), default=None) if parts else None
+        return min(self.instants, default=None)
+
+    @property
+    def instants(self) -> list[int]:
+        """The instants by which it is to start and to end."""
+        return [value for code, value in self._parts() if code in _INSTANTS]
 
     def _parts(self) -> Sequence[tuple[int, int]]:
         origin = self._origin
         return () if len(origin) == _ORIGIN.size else [*_PART.iter_unpack(origin[_ORIGIN.size :])]
 
     # ---- what happened to it ----
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it only waited since it was submitted."""
+        return self._past is None
 
     def _began(self) -> _Past:
         if self._past is None:

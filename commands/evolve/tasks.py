@@ -86,14 +86,13 @@ def asdict_terms(terms: Terms) -> dict[str, Any]:
 
 def ask_for_deadlines(state: PoolState, task: Task) -> None:
     """A timer for each deadline of the task as it stands; which of them act is decided when they pass."""
-    deadlines = task.deadlines
-    if deadlines is None:
-        return
-    for deadline in (deadlines.start, deadlines.end):
-        if deadline is not None:
-            state.timers.push(deadline.at, "deadline", task.id)
-    if deadlines.run is not None and task.current is not None and task.current.started_at:
-        state.timers.push(task.current.started_at + deadlines.run.ms, "deadline", task.id)
+    for instant in task.instants:
+        state.timers.push(instant, "deadline", task.id)
+    current = task.current
+    if current is not None and current.started_at:
+        deadlines = task.deadlines
+        if deadlines is not None and deadlines.run is not None:
+            state.timers.push(current.started_at + deadlines.run.ms, "deadline", task.id)
 
 
 def _assigned(state: PoolState, event: e.TaskAssigned, offset: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from commands.cut import Cut, snapshot_lines
+from commands.pool import Pool, Written
 from commands.rows import canonical, restore
 from tests.support.agents import Turmoil
 from tests.support.play import play
@@ -61,3 +62,13 @@ def test_an_ended_task_that_a_late_report_changes() -> None:
     world.robots["r1"].complete("t1", attempt=1)
     assert world.named("ReportedLate")
     assert list(cut.lines()) == lines != list(snapshot_lines(world.state))
+
+
+def test_deadlines_act_after_a_restore() -> None:
+    """A task that only waits and has a deadline: its timer is there again."""
+    world = play("t+0 submit t1 start=3:dead")
+    state, written = world.restored(), Written()
+    assert state.timers.next_at() == world.state.timers.next_at()
+    pool = Pool(state, written, world.now)
+    pool.advance(world.now + 4_000, world.now + 4_000)
+    assert [row.event.name for row in written.events] == ["DeadlinePassed"]

@@ -40,7 +40,7 @@ def test_a_packed_task_reads_as_it_was_written(
         assert (task.sequence, task.offset, task.digest) == (sequence, offset + 1, digest)
         assert (task.base_at, task.eligible_at, task.deadlines) == (base, eligible, deadlines)
         instants = [d.at for d in (deadlines.start, deadlines.end) if d is not None] if deadlines else []
-        assert task.first_deadline == min(instants, default=None)
+        assert (task.instants, task.first_deadline) == (instants, min(instants, default=None))
     task.begin_at(later, later)
     assert (task.base_at, task.eligible_at, task.deadlines, task.sequence) == (later, later, then, sequence)
 
