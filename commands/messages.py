@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
+from commands.vocabulary import INTEGER_MAX
+
 PROTOCOL: Final = "fleetlog.robot.v1"
 PROTOCOL_NUMBER: Final = 1
 ROBOT_FRAME_BYTES_MAX: Final = 512 * 1024
@@ -17,7 +19,8 @@ BODY_BYTES_MAX: Final = 256 * 1024
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 MessageId = Annotated[str, Field(min_length=1, max_length=64)]
-AttemptNumber = Annotated[int, Field(ge=1, le=2**53 - 1)]
+Number = Annotated[int, Field(ge=1, le=INTEGER_MAX)]
+AttemptNumber = Number
 Slots = Annotated[int, Field(ge=1, le=1024)]
 Capability = Annotated[str, Field(min_length=1, max_length=128)]
 CAPABILITIES_MAX: Final = 64
@@ -32,8 +35,8 @@ class FromRobot:
 
     type: str = ""
     id: MessageId
-    epoch: int | None = None
-    seq: Annotated[int, Field(ge=1)] | None = None
+    epoch: Annotated[int, Field(le=INTEGER_MAX)] | None = None
+    seq: Number | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class Hello(FromRobot):
     holding: Annotated[list[HeldAttempt], Field(max_length=4096)]
     fault: FaultText | None = None
     agent: Annotated[str, Field(max_length=128)] | None = None
-    inline_max_bytes: Annotated[int, Field(ge=1024)] | None = None
+    inline_max_bytes: Annotated[int, Field(ge=1024, le=INTEGER_MAX)] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,7 +131,7 @@ class Checkpoint(FromRobot):
     type: Literal["checkpoint"] = "checkpoint"
     task: Name
     attempt: AttemptNumber
-    number: Annotated[int, Field(ge=1)]
+    number: Number
     value: Any = None
 
 
@@ -160,14 +163,14 @@ class Fail(FromRobot):
     attempt: AttemptNumber
     failure_class: Annotated[Literal["retryable", "fatal"], Field(alias="class")]
     error: ErrorReport
-    retry_after_ms: Annotated[int, Field(ge=0)] | None = None
+    retry_after_ms: Annotated[int, Field(ge=0, le=INTEGER_MAX)] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointValue:
     """A checkpoint inside another message."""
 
-    number: Annotated[int, Field(ge=1)]
+    number: Number
     value: Any = None
 
 

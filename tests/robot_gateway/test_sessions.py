@@ -376,7 +376,11 @@ def test_heartbeats_are_gathered_after_the_reports_before_them(site: Site, enter
     assert first.expect("heartbeat_ack")["of"] == beat
     assert second.ask("heartbeat", holding=[])["type"] == "heartbeat_ack"
 
-    beats = {b.robot: b for record in site.owner.heartbeats for b in record.beats}
+    def by_robot() -> dict[str, Any]:
+        return {b.robot: b for record in list(site.owner.heartbeats) for b in record.beats}
+
+    until(lambda: {first.robot, second.robot} <= by_robot().keys())  # answered when in the log, read a little later
+    beats = by_robot()
     mine = beats[first.robot]
     assert (mine.epoch, mine.seq) == (first.epoch, 2)
     assert [(h.task, h.attempt, h.progress, h.note) for h in mine.holding] == [("t", 1, 7, "n")]
