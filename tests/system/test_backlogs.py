@@ -165,10 +165,10 @@ def test_f28_low_priority_runs_under_higher_load(
     after it (with a busy target: twice that) is served before it."""
     ageing_ms = 5_000
     assert site.client.post("/v1/pools", json={"pool": POOL, "settings": {"ageing_s": 5}}).is_success
-    submit(site, {"id": "low", "kind": "weld", "priority": 0, **({"target": target} if target else {})})
     number = 0
     with Worker(site.url, POOL, "r1", slots=1) as robot:
-        robot.say("ready", n=0)
+        assert robot.ask("ready", n=0)["type"] == "ack"
+        submit(site, {"id": "low", "kind": "weld", "priority": 0, **({"target": target} if target else {})})
         for second in range(5 * intervals + 30):
             for _ in range(2 if second % 10 == 0 else 1):
                 on = {"target": target} if target and number % 2 else {}
