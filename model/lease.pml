@@ -119,6 +119,9 @@
 #ifndef WORK
 #define WORK 0                /* ticks of work before a task can be completed */
 #endif
+#ifndef LAPSES_MAX
+#define LAPSES_MAX 3          /* assignments in a row that lapse: the robot gets no more until its next hello */
+#endif
 #ifndef UNREAD
 #define UNREAD 2              /* records of `reports` that the owner has not taken */
 #endif
@@ -192,7 +195,6 @@
 #define FOREVER 255
 #define NOT_ASKED 255
 #define DUE_MAX (N + 1)
-#define LAPSES_MAX 3
 #define LOG 0
 #define MEMORY 1
 #define NOBODY 9

@@ -54,13 +54,19 @@ FLEETS = (
 )
 
 LARGE = (
-    Fleet("windows of two ticks, leases of three windows", {"FAULTS": 1, "W": 2, "N": 3}, 1_000_000, "compact"),
-    Fleet("two faults of any kind", {"FAULTS": 2}, 1_000_000, "compact"),
+    Fleet("leases of three windows", {**CALM, "N": 3}, 300_000, "compact"),
+    Fleet("windows of two ticks, leases of three", {**CALM, "FAULTS": 0, "W": 2, "N": 3}, 1_000_000, "compact"),
+    Fleet("any one fault", {"FAULTS": 1}, 3_000_000, "compact"),
     Fleet("an owner is replaced, policy wait", {**HANDED_OVER, "POLICY": "LOST_WAIT"}, 1_000_000, "compact"),
     Fleet("a cancel, policy wait, two tasks", CANCELLED, 1_000_000, "compact"),
     Fleet("a message comes twice, in another order", {**CALM, "REPEATS": 1, "REORDERED": 1}, 1_000_000, "compact"),
     Fleet("two programs with one id, slow commits", {**CALM, "SECONDS": 1, "LATENCY": 1}, 1_000_000, "compact"),
-    Fleet("every task ends, three faults", {**LIVE, "FAULTS": 3, "HELLOS": 5, "ATTEMPTS": 12}, 1_000_000, "for ever"),
+    Fleet(
+        "every task ends, three faults",
+        {**LIVE, "FAULTS": 3, "HELLOS": 5, "LAPSES_MAX": 5, "ATTEMPTS": 14},
+        1_000_000,
+        "for ever",
+    ),
 )
 
 REMOVED = (
