@@ -159,13 +159,19 @@ class Product:
                 found |= owner.pool_states()
         return found
 
-    def why(self, pool: str, task: str) -> str:
-        """What the owner says when asked why a task stands where it does."""
+    def explained(self, pool: str, task: str) -> dict[str, Any] | None:
+        """What the owner answers when asked why a task stands where it does; None while nobody owns the pool."""
         state = self.live().get(pool)
         if state is None:
-            return "nobody owns the pool"
+            return None
         command = Explain(id="why", pool=pool, actor="local", reply_to="referee", body=TaskVerb(task=task))
-        [answer] = explain(
-            state, command, Context(now=state.last_at, log_id=self.store.log_id, format=self.store.format)
-        ).drafts
-        return str(answer.message)
+        now = max(state.last_at, self.true_clock.wall_ms())
+        [answer] = explain(state, command, Context(now=now, log_id=self.store.log_id, format=self.store.format)).drafts
+        return answer.message
+
+    def why(self, pool: str, task: str) -> str:
+        """The same as a sentence."""
+        message = self.explained(pool, task)
+        if message is None:
+            return "nobody owns the pool now"
+        return str(message.get("answer", message).get("text"))

@@ -180,7 +180,7 @@ class TaskContext(AttemptInfo):
         """Set when the handler should end: `ctx.cancelled_event.wait(5)` instead of `time.sleep(5)`."""
         with _CONTEXTS:
             if self._event is None:
-                self._event = threading.Event()
+                self._event = self.bell()
                 if self._told is not None:
                     self._event.set()
             return self._event
@@ -195,7 +195,7 @@ class TaskContext(AttemptInfo):
         Raises Stopped when the lease is over, NotJson, or TooLarge. At most one a second: the next one waits.
         """
         encoded = self._encoded(value)
-        answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        answers = self.mailbox()
         with _CONTEXTS:
             if self._lease_over:
                 raise Stopped("the lease is over")
@@ -205,6 +205,14 @@ class TaskContext(AttemptInfo):
         with _CONTEXTS:
             self._waiting = None
         self._saved(value, answer)
+
+    def bell(self) -> threading.Event:
+        """Where the handler waits until it should end."""
+        return threading.Event()
+
+    def mailbox(self) -> queue.SimpleQueue[Answer | None]:
+        """Where the handler waits for an answer."""
+        return queue.SimpleQueue()
 
     def tell(self, why: Why) -> None:
         """Tell the handler to end; called by the SDK."""
