@@ -55,6 +55,7 @@ _POOL_FIELDS: Final = (
 _ROBOT_DERIVED: Final = frozenset({"abilities", "used", "tasks", "excluding"})
 _ROBOT_FIELDS: Final = tuple(f.name for f in fields(Robot) if f.name not in _ROBOT_DERIVED)
 _ATTEMPT_FIELDS: Final = tuple(f.name for f in fields(Attempt))
+_NO_COUNTS: Final = [0, 0, 0]
 _TERMS_FIELDS: Final = tuple(f.name for f in fields(Terms))
 
 
@@ -91,19 +92,21 @@ def restore(chunks: Iterable[bytes], now: int) -> list[PoolState]:
     """
     pools: list[PoolState] = []
     terms: dict[int, Terms] = {}
-    for kind, *row in (row for chunk in chunks for row in from_json(b"[%b]" % chunk.replace(b"\n", b","))):
+    for row in (row for chunk in chunks for row in from_json(b"[%b]" % chunk.replace(b"\n", b","))):
+        kind = row[0]
         if kind == "task":
-            _put_task(pools[-1], terms[row[0]], row)
+            _put_task(pools[-1], terms[row[1]], row)
         elif kind == "command":
-            key, digest, *rest = row
-            pools[-1].commands.add(bytes.fromhex(key), Remembered(bytes.fromhex(digest), *rest))
+            _, key, digest, sequence, at, state_then, attempt, *flags = row
+            memory = Remembered(bytes.fromhex(digest), sequence, at, state_then, attempt, *flags)
+            pools[-1].commands.add(bytes.fromhex(key), memory)
         elif kind == "pool":
-            if row[0] != ROWS_FORMAT:
-                raise ValueError(f"snapshot rows have format {row[0]}, this software reads {ROWS_FORMAT}")
-            pools.append(_pool_from(row[1], row[2]))
+            if row[1] != ROWS_FORMAT:
+                raise ValueError(f"snapshot rows have format {row[1]}, this software reads {ROWS_FORMAT}")
+            pools.append(_pool_from(row[2], row[3]))
             terms = {}
         else:
-            _put(pools[-1], terms, kind, row)
+            _put(pools[-1], terms, kind, row[1:])
     for state in pools:
         _derive(state, now)
     return pools
@@ -278,20 +281,13 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
 
 
 def _put_task(state: PoolState, terms: Terms, row: list[Any]) -> None:
-    _, task_id, sequence, offset, digest, base_at, eligible_at, target, state_then, *counts, current, story = row
-    where = None if target is None else state.intern_target(target)
+    _, _, task_id, sequence, offset, digest, base_at, eligible_at, name, at, attempt, *counts, current, story = row
+    where = None if name is None else state.intern_target(name)
     task = Task(
-        task_id,
-        terms,
-        sequence,
-        offset,
-        bytes.fromhex(digest),
-        base_at,
-        eligible_at,
-        where,
-        intern(state_then),
-        *counts,
+        task_id, terms, sequence, offset, bytes.fromhex(digest), base_at, eligible_at, where, intern(at), attempt
     )
+    if counts != _NO_COUNTS:
+        task.failures, task.lost, task.again_at = counts
     if where is not None:
         where.tasks += 1
     if current is not None:
