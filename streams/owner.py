@@ -32,6 +32,7 @@ from commands.inputs import AcceptClock, Heartbeats, RaiseFormat, decode_command
 from commands.pool import SYSTEM_ACTOR, Cause, Pool, PoolFault, Written, WrittenOutcome
 from commands.vocabulary import is_name
 from streams.body_store import BodyStore
+from streams.collector import note_rows
 from streams.outputs import event_output, keep_bodies, outcome_output
 from streams.owner_status import OwnerStatus
 from streams.partition_wide import accept_clock, raise_format
@@ -116,6 +117,7 @@ class PartitionOwner:
                 break
             if pause_s:
                 self._stopping.wait(pause_s)
+        note_rows(self._seat.partition, 0)
         self._keeper.join()
 
     def step(self) -> float | None:
@@ -398,6 +400,7 @@ class PartitionOwner:
         if due and self._making is None and not self._keeper.busy and not self._written.events:
             states = [pool.state for pool in self._pools.values() if pool.state.exists]
             incarnation = f"{self._settings.name}.{self._lives}"
+            note_rows(self._seat.partition, sum(len(state.tasks) + len(state.ended) for state in states))
             self._making = Making(states, self._events_next, incarnation, self._clock.wall())
             self._since_snapshot, self._snapshot_boot = 0, self._clock.boot_s()
         if self._making is not None:
