@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from fleetlog.settings import Settings
 from projections.projector import Projector
 from projections.queries import Tables
 from projections.store import StoreFault
+from robot_gateway.alarm_command import AlarmCommand
 from robot_gateway.gateway import Gateway
 from robot_gateway.serve import Served
 from robot_gateway.version import VERSION
@@ -110,6 +111,17 @@ def new_gateway(settings: Settings, log: Log) -> Gateway:
     )
 
 
+def alarms_of(settings: Settings, gateway: Gateway) -> AbstractContextManager[object]:
+    """Tells the operator's command of alarms until the end; nothing where none is set."""
+    if settings.alarm.command is None:
+        return nullcontext()
+
+    def unready() -> list[str]:
+        return [str(line) for line in gateway.readiness(with_names=False) if not line.ready]
+
+    return AlarmCommand(settings.alarm.command, gateway.name, lambda: gateway.health.seen, unready)
+
+
 def _life(part: str) -> str:
     """A name that is new for every life of a process."""
     return f"{part}-{socket.gethostname()[:32]}-{uuid.uuid4().hex[:8]}"
@@ -184,10 +196,12 @@ def run_gateway(settings: Settings, stop: threading.Event, ready: Callable[[str]
     if settings.embedded:
         raise CannotStart("the embedded log belongs to one process: use `fleetlog up`, or a Kafka log with --kafka.")
     with _closing(open_log(settings)) as log:
-        served = Served(new_gateway(settings, log)).start()
+        gateway = new_gateway(settings, log)
+        served = Served(gateway).start()
         try:
             ready(served.url)
-            _wait(stop, served)
+            with alarms_of(settings, gateway):
+                _wait(stop, served)
         finally:
             served.stop()
 
@@ -208,6 +222,7 @@ def run_up(settings: Settings, stop: threading.Event, ready: Callable[[str], Non
         gateway.add_part("projector", child.why_not_ready)
         served = Served(gateway).start()
         parts.callback(served.stop)
+        parts.enter_context(alarms_of(settings, gateway))
         ready(served.url)
         _wait(stop, served)
 

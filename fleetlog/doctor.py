@@ -4,6 +4,7 @@ import json
 import platform
 import shutil
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,6 +55,7 @@ def examine(load: Callable[[], Settings], url: str) -> Iterator[Finding]:
     yield Finding("settings", "bad" if problems else "ok", " ".join(problems) or "they fit together")
     yield _tokens(settings)
     yield _disk(settings)
+    yield _alarm(settings)
     if settings.embedded:
         yield _folder(settings)
     else:
@@ -119,6 +121,19 @@ def _disk(settings: Settings) -> Finding:
             "submissions are refused: make room, or set it lower.",
         )
     return Finding("disk", "ok", f"{free / GIB:.1f} GiB free under {place}")
+
+
+def _alarm(settings: Settings) -> Finding:
+    """Whether what is to be told of alarms can be found; it is not run."""
+    if settings.alarm.command is None:
+        return Finding("alarm", "ok", "no alarm.command: watch /readyz and /metrics, or the lines of the gateway")
+    first = (settings.alarm.command.split() or [""])[0]
+    look = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", first]
+    if "=" in first or subprocess.run(look, check=False, capture_output=True).returncode == 0:
+        return Finding("alarm", "ok", f"alarms go to {first}")
+    return Finding(
+        "alarm", "bad", f"alarm.command begins with {first}, which is not found: correct it, or install that."
+    )
 
 
 def _folder(settings: Settings) -> Finding:

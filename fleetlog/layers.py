@@ -13,7 +13,7 @@ from typing import Any, Final
 
 FILE: Final = "fleetlog.toml"
 PREFIX: Final = "FLEETLOG_"
-SECTIONS: Final = ("log", "gateway", "processor", "projector", "disk", "logs", "pool")
+SECTIONS: Final = ("log", "gateway", "processor", "projector", "disk", "alarm", "logs", "pool")
 OPEN_SECTIONS: Final = ("log.kafka", "pool")
 """Tables whose names are not ours: what librdkafka takes, and what a pool is created with."""
 OF_THE_COMMAND_LINE: Final = ("FLEETLOG_POOL", "FLEETLOG_GATEWAY", "FLEETLOG_TOKEN_FILE", "FLEETLOG_CONFIG")

@@ -74,6 +74,12 @@ class DiskSettings(Section):
     min_free_bytes: Bytes = 2**30
 
 
+class AlarmSettings(Section):
+    """`command` is run by /bin/sh for each alarm, which it reads as JSON from its standard input."""
+
+    command: Annotated[str, Field(min_length=1)] | None = None
+
+
 class LogsSettings(Section):
     """What a process writes to standard error."""
 
@@ -89,6 +95,7 @@ class Settings(Section):
     processor: ProcessorSettings = ProcessorSettings()
     projector: ProjectorSettings = ProjectorSettings()
     disk: DiskSettings = DiskSettings()
+    alarm: AlarmSettings = AlarmSettings()
     logs: LogsSettings = LogsSettings()
     pool: dict[str, Any] = {}
 
@@ -236,6 +243,8 @@ def shown(settings: Settings, layers: Layers) -> list[tuple[str, Any, str]]:
     for full in NAMES:
         section, _, name = full.partition(".")
         value = getattr(getattr(settings, section), name)
+        if full == "alarm.command" and value is not None:
+            value = HIDDEN  # addresses of web hooks are secrets
         rows.append((full, str(value) if isinstance(value, Path) else value, _source(full, layers)))
     for name, value in settings.log.kafka.items():
         full = f"log.kafka.{name}"

@@ -1,7 +1,7 @@
 """What is counted of a pool since its beginning, beside its cards: figures that only grow, for charts and alarms.
 
 `waited_ms` is the sum over all assignments, `waits` their number; `ran_ms` and `runs` those of all attempts that
-completed; `dead_<reason>` counts the tasks that became dead letters.
+completed; `dead_<reason>` counts the tasks that became dead letters, `deadline_<then>` the deadlines that passed.
 """
 
 from collections.abc import Callable
@@ -33,6 +33,11 @@ def _maybe_dead(totals: Totals, event: Stored) -> None:
         _add(totals, f"dead_{reason}")
 
 
+def _deadline_passed(totals: Totals, event: Stored) -> None:
+    _add(totals, f"deadline_{event['then']}")
+    _maybe_dead(totals, event)
+
+
 def _expired(totals: Totals, event: Stored) -> None:
     _add(totals, "leases_expired")
     _maybe_dead(totals, event)
@@ -60,7 +65,7 @@ TOTALS: Final[dict[str, Callable[[Totals, Stored], None]]] = {
     "AttemptStopped.v1": _maybe_dead,
     "LostWaitEnded.v1": _maybe_dead,
     "TaskReleased.v1": _maybe_dead,
-    "DeadlinePassed.v1": _maybe_dead,
+    "DeadlinePassed.v1": _deadline_passed,
     "ReportedLate.v1": _late,
     "ExpiryHeld.v1": _held,
     "RecordQuarantined.v1": _quarantined,

@@ -126,7 +126,7 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._log_id = log.log_id[:8]
-        self.metrics.watch(lambda: len(self.sessions), lambda: len(self.pending))
+        self.metrics.watch(lambda: len(self.sessions), lambda: len(self.pending), self._is_ready)
         self.add_part("outcomes", self._outcomes_problem)
         self.add_part("tables", self.reads.problem)
         if self.access.tokens is not None:
@@ -179,6 +179,9 @@ class Gateway:
         problems = [(name, part()) for name, part in self._parts.items()]
         lines = [Readiness(name, problem is None, problem or worse.get(name)) for name, problem in problems]
         return [*lines, *(Readiness(part, problem=worse.get(part)) for part in PARTS)]
+
+    def _is_ready(self) -> bool:
+        return all(line.ready for line in self.readiness(with_names=False))
 
     def figures(self, principal: Principal) -> bytes:
         """All figures in Prometheus' text format, of pools those that the token is for."""

@@ -72,6 +72,9 @@ def _of_pools(overviews: Sequence[Overview], at: int) -> Iterator[Metric]:
         "fleetlog_oldest_waiting_seconds", "How long the oldest task that may run waits", labels=["pool"]
     )
     dead = CounterMetricFamily("fleetlog_dead_letters", "Tasks that became dead letters", labels=["pool", "reason"])
+    deadlines = CounterMetricFamily(
+        "fleetlog_deadlines_passed", "Deadlines that passed, by what then happens", labels=["pool", "then"]
+    )
     counters = {key: CounterMetricFamily(name, text, labels=["pool"]) for key, name, text in POOL_TOTALS}
     summaries = {
         (count, total): SummaryMetricFamily(name, text, labels=["pool"]) for count, total, name, text in POOL_SUMMARIES
@@ -87,11 +90,13 @@ def _of_pools(overviews: Sequence[Overview], at: int) -> Iterator[Metric]:
         for key, count in totals.items():
             if key.startswith("dead_"):
                 dead.add_metric([pool, key.removeprefix("dead_")], count)
+            if key.startswith("deadline_"):
+                deadlines.add_metric([pool, key.removeprefix("deadline_")], count)
         for key, counter in counters.items():
             counter.add_metric([pool], totals.get(key, 0))
         for (count_of, sum_of), summary in summaries.items():
             summary.add_metric([pool], totals.get(count_of, 0), totals.get(sum_of, 0) / 1_000)
-    yield from (tasks, robots, oldest, dead, *counters.values(), *summaries.values())
+    yield from (tasks, robots, oldest, dead, deadlines, *counters.values(), *summaries.values())
 
 
 def _of_tables(seen: Seen) -> Iterator[Metric]:
@@ -104,9 +109,15 @@ def _of_tables(seen: Seen) -> Iterator[Metric]:
     lag = GaugeMetricFamily(
         "fleetlog_tables_lag", "Offsets between the tables and the end of the events", labels=["partition"]
     )
+    clock = GaugeMetricFamily(
+        "fleetlog_clock_distrusted", "Partitions whose wall clock stepped and is not followed", value=len(seen.off_ms)
+    )
+    disk = GaugeMetricFamily(
+        "fleetlog_disk_low", "1 while the disk is nearly full and no submissions are taken", value=seen.disk is not None
+    )
     for partition, count in sorted(seen.lag.items()):
         lag.add_metric([str(partition)], count)
-    yield from (frozen, behind, lag)
+    yield from (frozen, behind, lag, clock, disk)
 
 
 def _of_owners(seen: Seen) -> Iterator[Metric]:

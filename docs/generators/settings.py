@@ -67,6 +67,7 @@ PROCESS: Final = {
     "projector.ended_days": "days that ended tasks stay in the tables; the log keeps them",
     "projector.after_wait_s": "how long `?after=` waits",
     "disk.min_free_bytes": "below it submissions are refused, reports are still taken",
+    "alarm.command": "run by `/bin/sh` for each [alarm](../operate/alarms.md), which it reads as JSON from its input",
     "logs.level": "what a process writes to standard error",
     "logs.format": "",
 }

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetlog.layers import Given, SettingsProblem
-from fleetlog.settings import NAMES, Settings, load_settings, problems_of
+from fleetlog.layers import SECTIONS, Given, SettingsProblem, read_layers
+from fleetlog.settings import NAMES, Settings, load_settings, problems_of, settings_of, shown
 from tests.fleetlog.conftest import CommandLine
 
 
@@ -167,3 +167,15 @@ def test_two_logs_cannot_be_meant(cli: CommandLine) -> None:
     done = cli("settings", "--data", "d", "--kafka", "127.0.0.1:9092")
 
     assert (done.code, done.err) == (2, "fleetlog: --data and --kafka name two logs: give one of them.\n")
+
+
+def test_every_section_can_be_said() -> None:
+    """What the model knows, the file, the environment and flags know, and nothing else."""
+    assert set(SECTIONS) == set(Settings.model_fields)
+
+
+def test_the_alarm_command_is_not_shown() -> None:
+    """Addresses of web hooks are secrets; that it is set, and where, may be seen."""
+    layers = read_layers({"alarm.command": Given("curl https://hooks.example/secret", "--set")}, file=None, environ={})
+    rows = {row[0]: row[1:] for row in shown(settings_of(layers), layers)}
+    assert rows["alarm.command"] == ("(hidden)", "--set")
