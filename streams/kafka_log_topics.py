@@ -65,6 +65,10 @@ class LogName:
     format: int
 
 
+class _TopicUnknown(LogMisconfigured):
+    """The broker that was asked does not know the topic, or not yet."""
+
+
 def topic_names(clients: Clients) -> dict[str, str]:
     """Our word for each topic, and its name at the broker."""
     return {topic.value: clients.topic(topic) for topic in Topic} | {"snapshots": clients.snapshots}
@@ -130,8 +134,26 @@ def _settings_of(admin: AdminClient, name: str) -> dict[str, Any]:
     try:
         entries = admin.describe_configs([resource], request_timeout=ANSWER_S)[resource].result()
     except KafkaException as failed:
-        raise fault(error_of(failed), f"reading the settings of {name}") from None
+        problem = fault(error_of(failed), f"reading the settings of {name}")
+        if error_of(failed).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise _TopicUnknown(str(problem)) from None
+        raise problem from None
     return {setting: entry.value for setting, entry in entries.items()}
+
+
+def _are_known(clients: Clients, admin: AdminClient) -> bool:
+    """Whether the topics are there and good. Brokers learn of new topics one after the other, and each question may go
+    to another broker: one that does not know a topic yet says nothing. Raises LogMisconfigured, LogUnavailable."""
+    found = find_topics(clients, admin)
+    if len(found.partitions) < len(topic_names(clients)):
+        return False
+    try:
+        said = differences(clients, admin, found)
+    except _TopicUnknown:
+        return False
+    if said:
+        raise LogMisconfigured(" ".join(said))
+    return True
 
 
 def require_good(clients: Clients, admin: AdminClient) -> int:
@@ -241,12 +263,7 @@ def init_log(
         except KafkaException as failed:
             if error_of(failed).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise fault(error_of(failed), f"making topic {name}") from None
-    _wait_until(
-        # All brokers know new topics a moment after they were made.
-        lambda: len(find_topics(clients, admin).partitions) == len(topic_names(clients)),
-        "made the topics but does not show them yet",
-    )
-    require_good(clients, admin)
+    _wait_until(lambda: _are_known(clients, admin), "made the topics but does not show them yet")
     return _write_name(clients, Offsets(clients), None).log_id
 
 

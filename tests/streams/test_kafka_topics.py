@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public by the documentation
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -74,6 +75,38 @@ def init_or_wait(address: str, prefix: str) -> str:
             return init_log(address, prefix, 2)
         except LogFault:
             time.sleep(0.1)
+
+
+class SlowToLearn:
+    """The admin of a cluster in which each new topic is unknown to the broker that is asked first."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self.asked: set[str] = set()
+
+    def describe_configs(self, resources: list[ConfigResource], **more: object) -> object:
+        """Of a name that does not exist, the first time."""
+        (resource,) = resources
+        if resource.name in self.asked:
+            return self._admin.describe_configs(resources, **more)
+        self.asked.add(resource.name)
+        elsewhere = ConfigResource(ConfigResource.Type.TOPIC, f"not-{resource.name}")
+        return {resource: self._admin.describe_configs([elsewhere], **more)[elsewhere]}
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._admin, name)
+
+
+def test_brokers_learn_of_new_topics_one_after_the_other(
+    broker: Broker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on three brokers: the one that is asked for the settings of a new topic does not know it yet. It is asked
+    again; only a check by itself says that the topic is not there."""
+    plain = Clients.admin
+    monkeypatch.setattr(Clients, "admin", lambda clients: SlowToLearn(plain(clients)))
+    assert init_log(broker.address, prefix, 2)
+    with pytest.raises(LogMisconfigured, match="no such topic or partition"):
+        check_log(broker.address, prefix)
 
 
 def test_every_difference_is_named_with_what_to_do(broker: Broker, prefix: str) -> None:
