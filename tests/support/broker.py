@@ -2,7 +2,7 @@
 
     with Broker() as broker: ...                   # broker.address is "127.0.0.1:PORT"
     with Broker(proxies=1) as broker: ...          # broker.proxies[0].address leads through a proxy only
-    with Brokers(3) as brokers: ...                # a cluster; brokers[0].kill()
+    with Brokers(3) as brokers: ...                # a cluster; brokers[0].kill(), brokers.through(0)
 
 `python -m tests.support.broker start|stop|status` keeps one running beside the shell.
 """
@@ -278,14 +278,19 @@ SMALL_AND_FAST = {
 
 
 class Brokers:
-    """A cluster of several brokers; `address` names them all."""
+    """A cluster of several brokers; `address` names them all. `proxies` is the number of proxies to each broker."""
 
-    def __init__(self, count: int, *, settings: Mapping[str, str] | None = None) -> None:
-        self._brokers = [Broker(node_id=number, settings=settings) for number in range(1, count + 1)]
+    def __init__(self, count: int, *, proxies: int = 0, settings: Mapping[str, str] | None = None) -> None:
+        numbers = range(1, count + 1)
+        self._brokers = [Broker(node_id=number, proxies=proxies, settings=settings) for number in numbers]
 
     @property
     def address(self) -> str:
         return ",".join(broker.address for broker in self._brokers)
+
+    def through(self, proxy: int) -> str:
+        """The cluster as it is reached by every broker's proxy of this number."""
+        return ",".join(broker.proxies[proxy].address for broker in self._brokers)
 
     def start(self) -> Self:
         """Start all and wait until they know each other."""

@@ -37,17 +37,24 @@ def wait_until(what: Callable[[], Any], seconds: float = ALIVE_S) -> Any:
 
 
 class Part:
-    """One process of the product."""
+    """One process of the product; `lines` is the file for what it logs, if anybody wants to read that."""
 
-    def __init__(self, name: str, *arguments: str) -> None:
+    def __init__(self, name: str, *arguments: str, lines: Path | None = None) -> None:
         self.name = name
         self._arguments = arguments
+        self._lines = lines
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Begins, or begins again."""
         command = [sys.executable, "-m", "fleetlog", *self._arguments]
-        self._process = subprocess.Popen(with_us(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with (self._lines or Path(os.devnull)).open("ab") as lines:
+            self._process = subprocess.Popen(with_us(command), stdout=subprocess.DEVNULL, stderr=lines)
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
