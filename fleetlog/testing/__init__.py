@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from fleetlog.sim.faults import FAULTS
     from fleetlog.testing.fleet import DidNotHappen, Fleet, InvariantBroken
-    from fleetlog.testing.stories import after, command, dispatch, event, given, says
     from fleetlog.testing.robots import Robot
+    from fleetlog.testing.stories import after, command, dispatch, event, given, says
     from fleetlog.testing.strands import HandlerHangs
     from fleetlog.testing.tasks import Task
 

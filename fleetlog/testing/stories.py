@@ -124,7 +124,7 @@ def given(*history: Step, **settings: Any) -> "Given":
     """
     pool = Given(settings_in(settings))
     begins = bool(history) and isinstance(history[0], Pattern | Event) and history[0].name == "PoolCreated"
-    return (pool if begins else pool.create()).has(*history)
+    return (pool if begins else pool.create()).has(*history, after(0))
 
 
 class Given:
@@ -190,6 +190,7 @@ class Given:
 
     def _wait(self, ms: int) -> None:
         end = self._now + ms
+        self._pool.advance(self._now, self._now)
         while self._now < end:
             due = self._pool.next_at()
             self._now = min(end, max(self._now + 1, end if due is None else due))

@@ -17,7 +17,8 @@ class Task:
         self._fleet, self.id = fleet, task
 
     def __repr__(self) -> str:
-        return f"<Task {self.id} {self.state}>"
+        moved = self._last(e.TaskTransition)
+        return f"<Task {self.id} {'unknown' if moved is None else moved.to}>"
 
     @property
     def events(self) -> list[Any]:
