@@ -185,6 +185,7 @@ class Queue:
         head = None if target.holder is not None or target.paused else self._head(target)
         lane = None if head is None else self._lane(head.terms)
         key = None if head is None else self._key(head, target)
+        target.first = head
         if target.lane is lane and target.entry == key:
             return
         target.generation += 1
@@ -197,10 +198,9 @@ class Queue:
 
     def first_of(self, target: Target) -> Task:
         """The first task of a target that stands in a lane."""
-        head = self._head(target)
-        if head is None:
+        if target.first is None:
             raise AssertionError(f"target {target.name} stands in a lane without a task")
-        return head
+        return target.first
 
     def place_of(self, task: Task) -> tuple[int, int, int, int] | None:
         """The key by which the task, or the target that it belongs to, stands in a lane; None where in none."""

@@ -94,7 +94,8 @@ class Ended:
 class Robot:
     """A registered robot. `online`: it has a session. `silent`: it missed a window and was not heard since.
 
-    `used` counts slots in ASSIGNED, RUNNING, LOST and holds; `served` is the sequence of its last assignment.
+    `used` counts slots in ASSIGNED, RUNNING, LOST and holds; `served` is the sequence of its last assignment;
+    `lapsed_at` is when a lapse was counted last, or all counts began anew.
     """
 
     id: str
@@ -116,6 +117,7 @@ class Robot:
     missed_at: int = 0
     counts_from: int = 0
     lapses: int = 0
+    lapsed_at: int = 0
     rejects: int = 0
     used: int = 0
     served: int = 0
@@ -147,7 +149,7 @@ class Robot:
 class Target:
     """The thing that work is done to: at most one task of it is held at a time.
 
-    `last_served` is None before the first service. `heaps` and `backing` belong to the queue.
+    `last_served` is None before the first service. `first`, `heaps` and `backing` belong to the queue.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Target:
     tasks: int = 0
     paused: bool = False
     generation: int = 0
+    first: Task | None = None
     entry: Any = None
     lane: Any = None
     heaps: dict[Any, list[Any]] = field(default_factory=dict)

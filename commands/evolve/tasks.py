@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from commands import events as e
-from commands.state import Attempt, Ended, Held, Hold, PoolState, Reported, Saved, Target, Task, Terms
+from commands.state import Attempt, Ended, Held, Hold, PoolState, Reported, Robot, Saved, Target, Task, Terms
 from commands.vocabulary import HELD_STATES, TERMINAL_STATES
 
 Appliers = dict[type[e.Event], Callable[[PoolState, Any, int], None]]
@@ -97,6 +97,10 @@ def ask_for_deadlines(state: PoolState, task: Task) -> None:
 
 def _assigned(state: PoolState, event: e.TaskAssigned, offset: int) -> None:
     task = state.tasks[event.task]
+    if task.target is not None:
+        task.target.last_served = event.occurred_at
+        task.target.level = event.level
+        task.target.holder = Held(task.id, event.attempt)
     state.queue.remove(task)
     task.state = event.to
     task.attempt = event.attempt
@@ -110,11 +114,6 @@ def _assigned(state: PoolState, event: e.TaskAssigned, offset: int) -> None:
         stop_after_ms=event.stop_after_ms,
         slot_cost=event.slot_cost,
     )
-    if task.target is not None:
-        task.target.last_served = event.occurred_at
-        task.target.level = event.level
-        task.target.holder = Held(task.id, event.attempt)
-        state.queue.rekey(task.target)
     robot = state.robots[event.robot]
     robot.served = event.sequence
     robot.used += event.slot_cost
@@ -128,8 +127,16 @@ def _assigned(state: PoolState, event: e.TaskAssigned, offset: int) -> None:
 def _withdrawn(state: PoolState, event: e.AssignmentWithdrawn, offset: int) -> None:
     task = state.tasks[event.task]
     if event.reason == "accept_timeout":
-        state.robots[event.robot].lapses += 1
+        _note_lapse(state.robots[event.robot], task, event.occurred_at)
     _attempt_over(state, task, event, "withdrawn")
+
+
+def _note_lapse(robot: Robot, task: Task, now: int) -> None:
+    """What was given before the lapse that was counted last, or before the pool's counts began anew, says nothing new of
+    the robot: a moment without network is one lapse, however many slots it has, and an outage is none."""
+    if _current(task).accept_by - task.terms.accept_ms >= robot.lapsed_at:
+        robot.lapses += 1
+        robot.lapsed_at = now
 
 
 def _rejected(state: PoolState, event: e.AssignmentRejected, offset: int) -> None:
