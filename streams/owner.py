@@ -89,6 +89,7 @@ class PartitionOwner:
         self._barrier: tuple[dict[str, int], int] | None = None
         self._since_snapshot = 0
         self._snapshot_boot = 0.0
+        self._drawn_s = 0.0  # when the instants of the running batch were drawn
         self._making: Making | None = None
         self._keeper = Keeper(log, seat.partition)
         self._lives = 0
@@ -203,6 +204,7 @@ class PartitionOwner:
 
     def _batch(self) -> None:
         fetched = self._seat.fetch(self._settings.batch_max, self._wait_s())
+        self._drawn_s = self._clock.boot_s()
         nows = {name: self._clock.now(name, pool.state.last_at) for name, pool in self._pools.items()}
         self._look_at_clock()
         inputs = len(fetched.reports) + len(fetched.commands)
@@ -375,8 +377,9 @@ class PartitionOwner:
         self._count(took_s)
         written.events.clear()
         written.outcomes.clear()
+        since_drawn_ms = (self._clock.boot_s() - self._drawn_s) * 1_000
         for name, pool in self._pools.items():
-            if took_s * 1_000 > pool.state.settings.window_ms:
+            if since_drawn_ms > pool.state.settings.window_ms:
                 self._note_ownership(name, "outage")
 
     def _count(self, took_s: float) -> None:

@@ -21,7 +21,7 @@ from commands.events import Event, decode_event
 from commands.inputs import encode_command, encode_report
 from commands.settings import FORMAT, PoolSettings
 from streams.memory_log import CommitFault, MemoryLog, MemoryStore
-from streams.owner import OwnerSettings
+from streams.owner import OwnerSettings, PartitionOwner
 from streams.port import Topic, partition_of
 from streams.processor import Processor
 
@@ -281,6 +281,23 @@ def test_time_never_overtakes_input(office: Office, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(seat, "reports_end", real)
     office.submit("t2")
     assert office.events("LeaseExpired") == []
+
+
+def test_a_batch_that_takes_longer_than_a_window_is_an_outage(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the drawing of its instants to its commit: silence counted meanwhile may be the owner's own."""
+    office.ask(i.CreatePool, i.SettingsBody(settings=FAST))
+    office.hello("r1")
+    assert office.events("OwnershipTaken") == []
+    dispatch, slow = PartitionOwner._dispatch, iter([FAST["window_ms"] / 1_000 + 0.1])
+
+    def late(self: PartitionOwner, *arguments: Any) -> bool:
+        time.sleep(next(slow, 0.0))
+        return dispatch(self, *arguments)
+
+    monkeypatch.setattr(PartitionOwner, "_dispatch", late)
+    office.submit("t1", requirement=["nobody"])
+    [taken] = wait_for(lambda: office.events("OwnershipTaken"))
+    assert taken.reason == "outage"
 
 
 def test_snapshots_spare_the_fold(office: Office) -> None:
