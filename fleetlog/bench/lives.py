@@ -6,6 +6,8 @@ own with handlers that do nothing. Counted by a referee from the log's own appen
 
 import json
 import multiprocessing
+import os
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,6 +67,7 @@ def be_robot(url: str, name: str) -> None:
     """A robot whose handler does nothing (in a process of its own)."""
     from fleetlog import Robot
 
+    end_with_parent()
     robot = Robot(name, pool="default", gateway=url, slots=SLOTS)
 
     @robot.task("nothing", run_in="async")
@@ -78,9 +81,22 @@ def submit_all(url: str, tasks: int) -> None:
     """Submits as fast as 1,024 unanswered ones allow (in a process of its own)."""
     from fleetlog import Submitter
 
+    end_with_parent()
     with Submitter(url) as submitter:
         for number in range(tasks):
             submitter.submit("nothing", {"n": number})
+
+
+def end_with_parent() -> None:
+    """Where the measuring process is killed, this one ends as well."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def count_until(log: LogReader, tasks: int) -> Count:
