@@ -10,39 +10,40 @@ that can recognise repeated work by it.
 
 import os
 import sys
-import time
 from typing import Any
 
 from fleetlog import Robot, TaskContext
 
-CHECKPOINT_EVERY_S = 1.0  # Fleetlog takes one a second; more often would wait
-
-robot = Robot(
-    sys.argv[1] if len(sys.argv) > 1 else "robot-a",
-    gateway=os.environ.get("FLEETLOG_GATEWAY", "http://127.0.0.1:8780"),
-    pool=os.environ.get("FLEETLOG_POOL", "default"),
-)
+CHECKPOINT_EVERY = 20  # numbers: about a second's work, for Fleetlog takes one a second; more often would wait
 
 
-@robot.task("sum")
-def add_up(ctx: TaskContext, payload: dict[str, Any]) -> dict[str, Any]:
-    """1 + 2 + ... + upto, slowly."""
-    saved = ctx.last_checkpoint or {"next": 1, "sum": 0}
-    resumed_at, number, total = saved["next"], saved["next"], saved["sum"]
-    saved_at = time.monotonic()
-    while number <= payload["upto"]:
-        if ctx.cancelled:
-            # Told to end (cancelled, lease over, shutting down): leave the place for whoever comes next.
-            raise ctx.Stopped(checkpoint={"next": number, "sum": total})
-        total += number
-        number += 1
-        ctx.progress(100 * (number - 1) // payload["upto"])
-        if time.monotonic() - saved_at >= CHECKPOINT_EVERY_S:
-            ctx.checkpoint({"next": number, "sum": total})
-            saved_at = time.monotonic()
-        time.sleep(payload.get("pause_s", 0))
-    return {"sum": total, "resumed_at": resumed_at, "attempt": ctx.attempt, "robot": robot.id}
+def robot_named(name: str) -> Robot:
+    """A robot that adds numbers."""
+    robot = Robot(
+        name,
+        gateway=os.environ.get("FLEETLOG_GATEWAY", "http://127.0.0.1:8780"),
+        pool=os.environ.get("FLEETLOG_POOL", "default"),
+    )
+
+    @robot.task("sum")
+    def add_up(ctx: TaskContext, payload: dict[str, Any]) -> dict[str, Any]:
+        """1 + 2 + ... + upto, slowly."""
+        saved = ctx.last_checkpoint or {"next": 1, "sum": 0}
+        resumed_at, number, total = saved["next"], saved["next"], saved["sum"]
+        while number <= payload["upto"]:
+            if ctx.cancelled:
+                # Told to end (cancelled, lease over, shutting down): leave the place for whoever comes next.
+                raise ctx.Stopped(checkpoint={"next": number, "sum": total})
+            total += number
+            number += 1
+            ctx.progress(100 * (number - 1) // payload["upto"])
+            if (number - resumed_at) % CHECKPOINT_EVERY == 0:
+                ctx.checkpoint({"next": number, "sum": total})
+            ctx.sleep(payload.get("pause_s", 0))  # ends at once when the handler should end
+        return {"sum": total, "resumed_at": resumed_at, "attempt": ctx.attempt, "robot": robot.id}
+
+    return robot
 
 
 if __name__ == "__main__":
-    robot.run(grace_s=5)
+    robot_named(sys.argv[1] if len(sys.argv) > 1 else "robot-a").run(grace_s=5)

@@ -25,6 +25,7 @@ RUN_BY_TESTS = {
     "python_robot.py",
     "submit_and_wait.py",
     "checkpoint_and_resume.py",
+    "test_a_robot.py",
     "one_per_server.py",
     "scan_servers.py",
     "robot_in_c",
@@ -146,6 +147,13 @@ def test_checkpoint_and_resume(client: Client, start: Start) -> None:
     assert result["sum"] == 120 * 121 // 2
     assert result["resumed_at"] > 1
     assert (result["attempt"], {victim, result["robot"]}) == (2, {"robot-a", "robot-b"})
+
+
+def test_a_robot_is_tested_without_robots(start: Start) -> None:
+    """The tests of the example pass, as its first lines say; the fixtures come from Fleetlog's pytest plugin."""
+    for seed in ("1", "2"):
+        command = [sys.executable, "-m", "pytest", "-n0", "examples/test_a_robot.py", "--fleetlog-seed", seed]
+        assert "4 passed" in output(start(*command))
 
 
 def test_one_per_server(start: Start) -> None:
