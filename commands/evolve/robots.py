@@ -132,7 +132,8 @@ def reset_counts(state: PoolState, event: e.Event, offset: int) -> None:
     for task in state.running.values():
         _current(task).missed = 0
     for robot in state.robots.values():
-        robot.missed = 0
+        robot.missed = robot.lapses = 0
+        robot.lapsed_at = event.occurred_at
 
 
 def _clock_accepted(state: PoolState, event: e.ClockAccepted, offset: int) -> None:

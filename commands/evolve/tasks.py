@@ -132,9 +132,9 @@ def _withdrawn(state: PoolState, event: e.AssignmentWithdrawn, offset: int) -> N
 
 
 def _note_lapse(robot: Robot, task: Task, now: int) -> None:
-    """What was given before the lapse that was counted last, or before the pool's counts began anew, says nothing new of
-    the robot: a moment without network is one lapse, however many slots it has, and an outage is none."""
-    if _current(task).accept_by - task.terms.accept_ms >= robot.lapsed_at:
+    """What was given before the lapse that was counted last, or before all counts began anew, says nothing new of the
+    robot: a moment without network is one lapse, however many slots it has, and an outage is none."""
+    if _current(task).assigned_at >= robot.lapsed_at:
         robot.lapses += 1
         robot.lapsed_at = now
 

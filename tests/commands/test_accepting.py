@@ -46,6 +46,41 @@ def test_three_lapses_in_a_row_are_an_error() -> None:
     world.verify()
 
 
+def test_many_slots_that_lapse_at_once_are_one_lapse() -> None:
+    """A moment without network is no reason to take a robot out of work, however many slots it has; three in a row are.
+    What was given a little earlier or later than its neighbours lapses with them."""
+    world = World()
+    robot = world.robot("r1", slots=4)
+    world.keep(robot)
+    for task in ("t1", "t2", "t3"):
+        world.submit(task, accept_ms=2_000)
+        world.wait(0.1)
+    world.submit("t4", accept_ms=2_000)
+    world.wait(1.9)
+    assert len(world.named("AssignmentWithdrawn")) >= 3
+    assert (world.named("RobotFaulted"), world.state.robots["r1"].lapses) == ([], 1)
+    world.wait(2.2)
+    assert (world.named("RobotFaulted"), world.state.robots["r1"].lapses) == ([], 2)
+    world.wait(2.2)
+    [fault] = world.named("RobotFaulted")
+    assert fault.reason == "does_not_accept"
+    world.verify()
+
+
+def test_what_was_given_before_an_outage_is_no_lapse() -> None:
+    """Nobody could accept while the owner was away; what was given after it counts."""
+    world = World()
+    robot = world.robot("r1")
+    world.keep(robot)
+    world.submit("t1", accept_ms=1_000)
+    world.wait(2.5)
+    assert world.state.robots["r1"].lapses == 2
+    world.take_over(5)
+    world.wait(1.1)
+    assert (world.named("RobotFaulted"), world.state.robots["r1"].lapses) == ([], 1)
+    world.verify()
+
+
 def test_clear_lets_a_robot_try_again() -> None:
     """The row of lapses begins anew."""
     play("""
