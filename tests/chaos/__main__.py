@@ -19,7 +19,7 @@ from tests.chaos.referee import Verdict, judge, read
 
 
 def play(folder: Path, rounds: int, seed: int, say: Callable[[str], None] = print) -> tuple[Verdict, list[float]]:
-    """`rounds` rounds in an arena of their own; the verdict, and the seconds until work flowed again in each."""
+    """`rounds` rounds in an arena of their own; the verdict, and the seconds from a whole cluster until work flowed."""
     gaps: list[float] = []
     with Arena(folder, seed, say) as arena:
         arena.until_work_flows()
@@ -27,8 +27,12 @@ def play(folder: Path, rounds: int, seed: int, say: Callable[[str], None] = prin
             with ThreadPoolExecutor(len(faults)) as at_once:
                 list(at_once.map(arena.suffer, faults))
             arena.revive()
+            whole_s = arena.until_cluster_is_whole()
             gaps.append(arena.until_work_flows())
-            say(f"round {number}: {', '.join(map(str, faults))}; work flows again after {gaps[-1]:.1f} s")
+            what = ", ".join(map(str, faults))
+            say(
+                f"round {number}: {what}; the cluster is whole after {whole_s:.1f} s, work flows {gaps[-1]:.1f} s later"
+            )
         arena.crew.stop_submitting()
         arena.revive()
         arena.until_all_ended()

@@ -20,7 +20,7 @@ from urllib.error import URLError
 from streams.kafka_log import init_log
 from tests.chaos.crew import Crew
 from tests.chaos.plan import Fault
-from tests.support.broker import Broker, Brokers
+from tests.support.broker import Broker, BrokerFailed, Brokers
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 from tests.system.product import Part, freeze, wait_until
@@ -118,6 +118,21 @@ class Arena:
                 broker.start()
         for name in self.crew.revive():
             self.say(f"  {name} had ended by itself and is started again")
+
+    def until_cluster_is_whole(self) -> float:
+        """Seconds until a metadata request names every broker again: what the product cannot hasten."""
+        began = time.monotonic()
+
+        def whole() -> bool:
+            self.revive()
+            try:
+                self.brokers.wait_for(len(self.brokers))
+            except BrokerFailed:
+                return False
+            return True
+
+        wait_until(whole, FLOW_S)
+        return time.monotonic() - began
 
     def until_work_flows(self) -> float:
         """Seconds until a task of every pool, submitted now, has been completed."""
