@@ -42,6 +42,9 @@ HOMES = {
     "rich": ("fleetlog/*",),
 }
 
+# The same for libraries that only tests have.
+HOMES_IN_TESTS = {"schemathesis": "tests/fuzz/described.py", "requests": "tests/fuzz/described.py"}
+
 # Calls that a pure package must not make, by their last two names.
 IMPURE_CALLS = {
     ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"),
@@ -150,6 +153,18 @@ def test_each_outside_library_has_one_home() -> None:
     wrong = [line for path in modules() for line in out_of_home(path, (PROJECT / path).read_text())]
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_libraries_of_tests_have_one_home() -> None:
+    """So has what is not installed with the product."""
+    found = {
+        (library, path.relative_to(PROJECT).as_posix())
+        for path in (PROJECT / "tests").rglob("*.py")
+        for _, library in imports(path.read_text())
+        if library in HOMES_IN_TESTS
+    }
+
+    assert found == set(HOMES_IN_TESTS.items())
 
 
 def test_commands_is_pure() -> None:

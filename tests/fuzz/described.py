@@ -35,6 +35,7 @@ KNOWN = {
     "reason": ("no_such_task", "internal"),
     "number": (0, 1, 2**63, -(2**63)),
 }
+VALID, INVALID = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 ENDLESS = {"/v1/stream"}
 
 
@@ -45,7 +46,7 @@ def described(fuzzed: Fuzzed, mode: GenerationMode) -> list[Any]:
         for operation in methods.values():
             for parameter in operation.get("parameters", ()):
                 _shorten(parameter)
-                if mode is GenerationMode.POSITIVE:
+                if mode is VALID:
                     _lead(parameter, fuzzed.crew.position)
     document["components"]["schemas"]["PollIn"]["properties"]["wait_ms"]["maximum"] = 20
     schema = schemathesis.openapi.from_dict(document)
@@ -72,10 +73,10 @@ def ask_all(fuzzed: Fuzzed, mode: GenerationMode) -> Counter[str]:
         for operation in described(fuzzed, mode):
 
             @given(case=operation.as_strategy(generation_mode=mode), somewhere=st.booleans())
-            @examples(3)
+            @examples(2)
             def ask(case: Any, somewhere: bool) -> None:
                 asked[f"{case.method} {case.path}"] += 1
-                if mode is GenerationMode.NEGATIVE and somewhere:
+                if mode is INVALID and somewhere:
                     # So that what is wrong is not always the path.
                     case.path_parameters = {word: KNOWN.get(word, ("x",))[0] for word in case.path_parameters or {}}
                 words = case.as_transport_kwargs(base_url=fuzzed.url)

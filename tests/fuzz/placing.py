@@ -39,7 +39,7 @@ sent: Counter[str] = Counter()
 
 def some_of(places: Sequence[P], number: int) -> list[P]:
     """A few of the places, others for the next text; all of them when asked."""
-    few = max(1, len(places) // 4)
+    few = max(1, len(places) // 3)
     return list(places) if FUZZ else list(places[number % few :: few])
 
 

@@ -11,15 +11,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from schemathesis import GenerationMode
 
 from tests.fuzz.amount import examples
 from tests.fuzz.crew import POOL, Crew
-from tests.fuzz.described import ask_all
+from tests.fuzz.described import INVALID, VALID, ask_all
 from tests.fuzz.frames import GOOD, GOOD_SUBMIT, JSON, TEXTS, Fields, frames
 from tests.fuzz.placing import BODY_PLACES, bodies_as, in_requests, in_robots_messages, in_submissions, sent
 from tests.fuzz.plain import Plain
@@ -60,8 +60,8 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
         crew.stop()
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"])
-def test_no_request_of_the_description_is_a_fault(fuzzed: Fuzzed, mode: GenerationMode) -> None:
+@pytest.mark.parametrize("mode", [VALID, INVALID], ids=["valid", "invalid"])
+def test_no_request_of_the_description_is_a_fault(fuzzed: Fuzzed, mode: Any) -> None:
     """Valid or not: an answer, never a 5xx but 503 with a reason; every no is a problem with a word of the list."""
     asked = ask_all(fuzzed, mode)
     assert len(asked) > 50
@@ -97,7 +97,7 @@ def test_no_frame_of_a_robot_is_a_fault(fuzzed: Fuzzed) -> None:
         st.lists(frames(GOOD), min_size=10, max_size=40),
         st.lists(st.integers(0, 30).map(lambda n: n == 0), max_size=40),
     )
-    @examples(40)
+    @examples(25)
     def play(said: list[Fields | bytes], as_bytes: list[bool]) -> None:
         played["websocket"] += play_on_websocket(fuzzed.url, POOL, said, as_bytes)
 
@@ -112,7 +112,7 @@ def test_no_poll_is_a_fault(fuzzed: Fuzzed) -> None:
         st.lists(frames(GOOD), min_size=10, max_size=40),
         st.dictionaries(st.sampled_from(["session", "seen", "wait_ms", "messages", "x"]), JSON | TEXTS, max_size=1),
     )
-    @examples(25)
+    @examples(15)
     def play(said: list[Fields | bytes], changed: Fields) -> None:
         played["polls"] += play_by_polls(fuzzed.client, POOL, said, changed)
 
@@ -125,7 +125,7 @@ def test_no_submission_is_a_fault(fuzzed: Fuzzed) -> None:
     with open_submit(fuzzed.url) as stream:
 
         @given(st.lists(frames(GOOD_SUBMIT), min_size=10, max_size=40))
-        @examples(40)
+        @examples(25)
         def play(said: list[Fields | bytes]) -> None:
             for frame, answer in play_on_submit(stream, said):
                 fuzzed.note(json.loads(frame), answer)
