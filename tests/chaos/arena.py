@@ -159,7 +159,7 @@ class Arena:
             told = [ask(url, "GET", f"/v1/tasks/count?where=state={state}") for url in self.urls for state in states]
             return -1 if None in told else sum(answer["count"] for answer in told if answer)
 
-        wait_until(lambda: open_tasks() == 0, 2 * FLOW_S)
+        wait_until(lambda: open_tasks() == 0, 4 * FLOW_S)
 
     def shown(self) -> list[dict[str, Any]]:
         """Every task as each gateway shows it."""
