@@ -9,7 +9,7 @@ import json
 import ssl
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -73,13 +73,20 @@ class Told:
 class Asking:
     """A connection to the gateway at `url`, made when it is first needed. Not thread-safe.
 
-    `timeout_s`: how long a request may take with all its repetitions.
+    `timeout_s`: how long a request may take with all its repetitions. `waiting`: told once why one is repeated.
     """
 
-    def __init__(self, url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        waiting: Callable[[str], None] = lambda text: None,
+    ) -> None:
         """Raises Problem where `url` is no address."""
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
+        self._waiting = waiting
         parts = urlsplit(self.url)
         try:
             self._host, self._port = parts.hostname, parts.port
@@ -140,7 +147,7 @@ class Asking:
 
     def _ask(self, method: str, path: str, query: Mapping[str, Any], body: Any, command_id: str | None) -> Any:
         give_up = time.monotonic() + self.timeout_s
-        pause = FIRST_RETRY_S
+        pause, told = FIRST_RETRY_S, False
         while True:
             left = give_up - time.monotonic()
             problem: Refused | Unreachable
@@ -159,6 +166,9 @@ class Asking:
             wait = min(LONGEST_RETRY_S, max(pause, after or 0.0))
             if time.monotonic() + wait >= give_up:
                 raise problem
+            if pause > FIRST_RETRY_S and not told:
+                told = True
+                self._waiting(f"{problem}\nAsking again for up to {give_up - time.monotonic():.0f} s ...")
             time.sleep(wait)
             pause *= 2
 

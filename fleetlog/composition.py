@@ -127,6 +127,9 @@ def _life(part: str) -> str:
     return f"{part}-{socket.gethostname()[:32]}-{uuid.uuid4().hex[:8]}"
 
 
+GIB: Final = 1 << 30
+
+
 class LowDisk:
     """Says why no submissions are taken while the disk is nearly full, or None; looks at most once a second."""
 
@@ -148,7 +151,11 @@ class LowDisk:
             return None
         if free >= self._min_free_bytes:
             return None
-        return f"the disk under {self._folder} has only {free} bytes free; reports are still taken"
+        least = self._min_free_bytes
+        return (
+            f"the disk under {self._folder} has {free / GIB:.1f} GiB free, below disk.min_free_bytes "
+            f"({least / GIB:.1f} GiB): make room, or lower that setting; reports are still taken"
+        )
 
 
 def run_projector(settings: Settings, stop: threading.Event) -> None:

@@ -81,7 +81,7 @@ class Call:
     @cached_property
     def gateway(self) -> Asking:
         """The gateway to ask. Raises Problem where its address or token cannot be used."""
-        asking = Asking(self.url or gateway_url(self.config), self.token(), self.timeout_s or TIMEOUT_S)
+        asking = Asking(self.url or gateway_url(self.config), self.token(), self.timeout_s or TIMEOUT_S, self.out.note)
         self.parts.callback(asking.close)
         return asking
 

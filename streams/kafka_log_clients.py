@@ -137,6 +137,12 @@ class Clients:
             if name in OURS:
                 raise LogMisconfigured(f"log.kafka.{name} is set by Fleetlog itself: take it out of the settings.")
 
+    @property
+    def init_command(self) -> str:
+        """What makes the log where it is missing."""
+        prefix = "" if self.prefix == "fleetlog" else f" --set log.prefix={self.prefix}"
+        return f"`fleetlog log init --kafka {self.bootstrap}{prefix}`"
+
     def topic(self, topic: Topic) -> str:
         """The topic's name at the broker."""
         return f"{self.prefix}.{topic.value}"
@@ -278,7 +284,9 @@ def fault(error: KafkaError, doing: str) -> LogFault:
     if code in NOT_ALLOWED:
         return LogMisconfigured(f"Kafka refused {doing}: {text}: correct log.kafka.* or give this user the right.")
     if code in MISSING:
-        return LogMisconfigured(f"Kafka has no such topic or partition ({doing}): run `fleetlog log init` or check.")
+        return LogMisconfigured(
+            f"Kafka has no such topic or partition ({doing}): `fleetlog log check --kafka ...` says more."
+        )
     if code in TOO_LARGE:
         return RecordTooLarge(f"Kafka found a record too large ({doing}): {text}.")
     if code == KafkaError._QUEUE_FULL:

@@ -108,7 +108,7 @@ def differences(clients: Clients, admin: AdminClient, found: Found) -> list[str]
     names = topic_names(clients)
     missing = [name for name in names.values() if name not in found.partitions]
     if missing:
-        said.append(f"Topics are missing: {', '.join(missing)}; run `fleetlog log init`.")
+        said.append(f"Topics are missing: {', '.join(missing)}; run {clients.init_command}.")
     counts = {found.partitions[name] for name in names.values() if name in found.partitions}
     if len(counts) > 1:
         listed = ", ".join(f"{name} {found.partitions[name]}" for name in names.values() if name in found.partitions)
@@ -186,7 +186,7 @@ def require_name(clients: Clients, offsets: Offsets) -> LogName:
     """The name of the log. Raises LogMisconfigured where `log init` did not come to its end."""
     name = read_name(clients, offsets)
     if name is None:
-        raise LogMisconfigured(f"The topics of {clients.prefix} have no name yet: run `fleetlog log init`.")
+        raise LogMisconfigured(f"The topics of {clients.prefix} have no name yet: run {clients.init_command}.")
     return name
 
 
@@ -277,5 +277,5 @@ def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings
     found = find_topics(clients, admin)
     said = differences(clients, admin, found)
     if clients.snapshots in found.partitions and read_name(clients, Offsets(clients)) is None:
-        said.append(f"The log of {prefix} has no name yet: run `fleetlog log init`.")
+        said.append(f"The log of {prefix} has no name yet: run {clients.init_command}.")
     return said

@@ -179,6 +179,17 @@ def test_what_is_retryable_is_asked_again_under_the_same_id() -> None:
     assert ids[0]
 
 
+def test_who_waits_for_long_is_told_once_why() -> None:
+    """At the second refusal, not at the first, which passes in a moment; then no more."""
+    said: list[str] = []
+    answers = iter([problem("not_ready", 503)] * 4 + [(201, {}, b'{"id":"t1"}')])
+    with answering(lambda request: next(answers)) as url:
+        assert Asking(url, waiting=said.append).post("/v1/pools/p/tasks", {"kind": "k"}) == {"id": "t1"}
+    [text] = said
+    assert "it is not_ready" in text
+    assert "Asking again for up to" in text
+
+
 def test_what_is_not_retryable_is_said_at_once() -> None:
     """With the reason word, the remedy, and nothing asked again."""
     asked = []
@@ -358,3 +369,20 @@ def test_completion_knows_the_verbs() -> None:
     done = subprocess.run([PROGRAM], env=env, capture_output=True, text=True, timeout=120)
 
     assert done.stdout.split() == ["drain"]
+
+
+def test_ctrl_c_while_it_is_loaded_ends_it_without_a_word() -> None:
+    """Python takes a moment to load everything; whoever changes their mind in it sees no traceback."""
+    pressed_at_import = """
+import builtins, os, signal
+load = builtins.__import__
+def press(name, *more, **named):
+    if name == "typer":
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(name, *more, **named)
+builtins.__import__ = press
+from fleetlog.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", pressed_at_import], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -284,7 +284,7 @@ def test_a_log_on_kafka_is_made_filled_and_checked(
     there = objects(cli("audit", "verify", "--kafka", broker.address, "--pool", pool, "--json"))[0]["pools"]
     assert there == objects(cli("audit", "verify", "--pool", pool, "--json"))[0]["pools"]
     assert missing.code == 1
-    assert "run `fleetlog log init`" in missing.err
+    assert f"run `fleetlog log init --kafka {broker.address}" in missing.err
 
 
 def test_the_format_is_raised_after_a_question(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

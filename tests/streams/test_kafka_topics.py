@@ -155,7 +155,8 @@ def test_missing_topics_and_a_missing_name_are_named(broker: Broker, prefix: str
     admin = clients.admin()
     admin.delete_topics([f"{prefix}.outcomes"])[f"{prefix}.outcomes"].result()
     wait_until(lambda: bool(check_log(broker.address, prefix)), "the topic to go")
-    assert check_log(broker.address, prefix) == [f"Topics are missing: {prefix}.outcomes; run `fleetlog log init`."]
+    init = f"`fleetlog log init --kafka {broker.address} --set log.prefix={prefix}`"
+    assert check_log(broker.address, prefix) == [f"Topics are missing: {prefix}.outcomes; run {init}."]
     admin.delete_topics([f"{prefix}.snapshots"])[f"{prefix}.snapshots"].result()
     wait_until(lambda: "snapshots" in check_log(broker.address, prefix)[0], "the topic to go")
     before = init_log(broker.address, prefix, 1)
