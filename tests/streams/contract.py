@@ -663,7 +663,7 @@ class LogContract:
         assert log.bad_snapshots() == 0
 
     def test_a_corrupt_snapshot_is_skipped_and_counted(self, site: Site, log: Log) -> None:
-        """The older good one is found instead."""
+        """F06: the older good one is found instead, and the metric counts it."""
         log.keep_snapshot(0, snapshot(10))
         log.keep_snapshot(0, snapshot(20))
         log = site.corrupt_snapshot(log, 0, 20)
