@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from fleetlog.output import Item, field, table_of
+from fleetlog.output import Item, field
 from fleetlog.problems import wrong_usage
 from fleetlog.verb import Call
 
@@ -46,7 +46,7 @@ def show(
         _watch_in_place(call, fetch, names)
         return
     while True:
-        count = call.out.rows(fetch(), names)
+        count = call.out.rows(fetch(), names, choosable=True)
         if not count and call.out.terminal and not call.out.as_json:
             call.out.note("nothing matches.")
         if not watch:
@@ -55,11 +55,18 @@ def show(
 
 
 def _watch_in_place(call: Call, fetch: Callable[[], Iterable[Item]], names: tuple[str, ...]) -> None:
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
-    with Live(console=call.out.console(), auto_refresh=False, vertical_overflow="ellipsis") as live:
+    from fleetlog.tables import left_out, table_of
+
+    console = call.out.console()
+    with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
-            live.update(table_of(list(fetch()), names), refresh=True)
+            table, no_room = table_of(list(fetch()), names, console.width)
+            below = [Text(left_out(no_room, names[0], True), style="dim")] if no_room else []
+            live.update(Group(table, *below), refresh=True)
             time.sleep(WATCH_EVERY_S)
 
 

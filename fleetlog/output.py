@@ -69,19 +69,32 @@ class Output:
         elif not self.quiet:
             self.text(text)
 
-    def rows(self, items: Iterable[Item], columns: Sequence[str]) -> int:
-        """Items as lines with these columns (dotted names of fields); how many there were."""
+    def rows(self, items: Iterable[Item], columns: Sequence[str], choosable: bool = False) -> int:
+        """Items as lines with these columns (dotted names of fields); how many there were. On a terminal a last line
+        names the columns that found no room; `choosable`: the verb has --columns.
+        """
         count = 0
         if self.as_json:
             for count, item in enumerate(items, 1):  # noqa: B007
                 self.json(item)
         elif self.terminal:
-            for part in _parts(items):
-                self.console().print(table_of(part, columns))
-                count += len(part)
+            count = self._tables(items, columns, choosable)
         else:
             for count, item in enumerate(items, 1):  # noqa: B007
                 print("\t".join(_plain(field(item, name)) for name in columns), flush=True)
+        return count
+
+    def _tables(self, items: Iterable[Item], columns: Sequence[str], choosable: bool) -> int:
+        from fleetlog.tables import left_out, table_of
+
+        count, no_room = 0, dict[str, None]()
+        for part in _parts(items):
+            table, names = table_of(part, columns, self.console().width)
+            self.console().print(table, crop=False)
+            count += len(part)
+            no_room |= dict.fromkeys(names)
+        if no_room:
+            self.console().print(left_out(list(no_room), columns[0], choosable), style="dim", markup=False)
         return count
 
     def card(self, item: Item, skip: Iterable[str] = ()) -> None:
@@ -156,6 +169,8 @@ def shown(name: str, value: Any, now: datetime | None = None) -> str:
         return age(value, now)
     if isinstance(value, int | float) and name.endswith("_s") and not name.endswith("_per_s"):
         return duration(value)
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -194,24 +209,9 @@ def styled(name: str, value: Any, now: datetime | None = None) -> Any:
     return Text(shown(name, value, now), style=style)
 
 
-def table_of(items: Sequence[Item], columns: Sequence[str]) -> Any:
-    """A table for a terminal."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in columns:
-        numbers = all(isinstance(field(item, name), int | float | None) for item in items)
-        table.add_column(title(name), justify="right" if numbers else "left", overflow="fold")
-    now = datetime.now(UTC)
-    for item in items:
-        table.add_row(*(styled(name, field(item, name), now) for name in columns))
-    return table
-
-
 def title(name: str) -> str:
     """The heading of a column."""
-    name = name.removeprefix("events.")
+    name = name.removeprefix("events.").removeprefix("counts.")
     for end in ("_at", "_s"):
         name = name if name.endswith("_per_s") else name.removesuffix(end)
     return name.replace("_", " ").replace(".", " ")

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from commands.events import EVENT_TYPES
-from fleetlog.output import Output, age, duration, field, flat, shown
+from fleetlog.output import Output, age, duration, field, flat, shown, title
 from fleetlog.problems import Problem
 from fleetlog.telling import _TELLERS, tell
+from fleetlog.verbs.look import STATS_COLUMNS, TASK_COLUMNS
 from fleetlog.when import instant, span_s
 from tests.fleetlog.conftest import PROGRAM
 
@@ -123,6 +124,74 @@ def test_a_terminal_gets_a_table_with_headings() -> None:
     assert "name" in text.splitlines()[0] + text.splitlines()[1]
     assert "\t" not in text
     assert "\x1b[3" not in text
+
+
+TASKS: list[dict[str, Any]] = [
+    {"id": f"5f0c2b1e-8a1d-5b1e-9d5e-0123456789a{n}", "kind": "checksum", "state": "COMPLETED", "priority": 3,
+     "target": "dock-7" if n else None, "robot": "r1", "attempt": 2, "submitted_at": "2026-11-30T09:15:00.000Z",
+     "since_at": "2026-11-30T09:15:00.000Z"}
+    for n in range(3)
+]  # fmt: skip
+FIGURES: list[dict[str, Any]] = [
+    {"kind": "checksum", "waiting": 12_345, "completed_per_minute": 1.234_56, "events": {"completed": 12}}
+]
+
+
+@pytest.mark.parametrize("width", [80, 110, 200])
+def test_a_table_fits_its_terminal_and_cuts_no_value(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each task is one line with its whole id and state; columns without room are named in a last line."""
+    lines = _on_terminal(width, TASKS, TASK_COLUMNS, monkeypatch, capsys)
+
+    assert max(len(line) for line in lines) <= width
+    for task in TASKS:
+        assert sum(line.startswith(f"{task['id']}  checksum  COMPLETED ") for line in lines) == 1
+    assert sum("0123" in line for line in lines) == len(TASKS)
+    said = " ".join(lines[lines.index("") :] if "" in lines else lines[5:])
+    missing = {80: "since_at", 110: "since_at"}.get(width)
+    assert (f"{missing}: --columns id," in said and "--json everything." in said) if missing else said == ""
+
+
+@pytest.mark.parametrize("width", [80, 110, 200])
+def test_headings_are_broken_between_words_alone(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`completed per minute` may take several lines; no word of a heading is cut."""
+    lines = _on_terminal(width, FIGURES, STATS_COLUMNS["kinds"], monkeypatch, capsys)
+
+    rule = next(number for number, line in enumerate(lines) if line.startswith("──"))
+    words = {word for name in STATS_COLUMNS["kinds"] for word in title(name).split()}
+    assert set(" ".join(lines[:rule]).split()) <= words
+    assert lines[rule + 1].split() == ["checksum", "12345", "12", "1.235"]
+
+
+def test_an_id_that_is_wider_than_the_terminal_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line runs on rather than to lose the id's end; texts wrap between their words."""
+    item = {"id": "x" * 100, "state": "DEAD", "capabilities": ["gpu"] * 30}
+    lines = _on_terminal(80, [item], ("id", "kind", "state", "capabilities"), monkeypatch, capsys)
+    assert f"{'x' * 100}  DEAD" in [line.rstrip() for line in lines]
+
+    lines = _on_terminal(80, [item | {"id": "r1"}], ("id", "state", "capabilities"), monkeypatch, capsys)
+    assert " ".join(lines).count("gpu") == 30
+
+
+def _on_terminal(
+    width: int,
+    items: list[dict[str, Any]],
+    columns: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> list[str]:
+    """The lines that a terminal of this width gets."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Output()
+    out.terminal = True
+    assert out.rows(items, columns, choosable=True) == len(items)
+    return capsys.readouterr().out.splitlines()
 
 
 def _plain() -> dict[str, str]:
