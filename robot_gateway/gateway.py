@@ -117,7 +117,7 @@ class Gateway:
         gather_s = settings.heartbeat_gather_ms / 1000
         self.follower = OutcomeFollower(log, name, gather_s, self._deliver, self._moved, clock)
         self.gather = HeartbeatGather(log, name, gather_s, lambda: self.follower.followed_at, self._on_loop, clock)
-        self.sessions: set[Session] = set()
+        self.sessions: dict[Session, None] = {}  # in the order in which they came, whatever their addresses
         self.submitters: set[SubmitStream] = set()
         self.stopping = False
         self._by_hello: dict[tuple[str, str, str], Session] = {}
@@ -264,7 +264,7 @@ class Gateway:
         if self.access.pools_are_made_on_first_use:
             head["create"] = True
         session.prefix = to_json(head)[:-1] + b',"message":'
-        self.sessions.add(session)
+        self.sessions[session] = None
         return session
 
     def sessions_full(self) -> Refusal | None:
@@ -301,7 +301,7 @@ class Gateway:
             if table.get(place) is session:
                 del table[place]
         if session.ended:
-            self.sessions.discard(session)
+            self.sessions.pop(session, None)
 
     # ---- what owners say ----
 

@@ -151,6 +151,17 @@ def test_the_same_seed_plays_the_same() -> None:
     assert first != played(4)
 
 
+def test_nothing_goes_by_the_address_of_an_object(fleet: Fleet) -> None:
+    """Gateways look at sessions in the order in which they came; else the same seed could play otherwise."""
+    names = [f"r{number}" for number in range(40)]
+    for name in names:
+        fleet.robot(name, kinds={"double": double})
+    for process in fleet._product.gateways:
+        here = [session.robot for session in process.gateway.sessions]
+        assert here == [name for name in names if name in here]
+        assert len(here) > 5
+
+
 # ---- what goes wrong with handlers ----
 
 
