@@ -33,12 +33,23 @@ def limit_of(limit: int, everything: bool) -> int | None:
 
 
 def show(
-    call: Call, fetch: Callable[[], Iterable[Item]], columns: tuple[str, ...], chosen: str | None, watch: bool
+    call: Call,
+    what: str,
+    fetch: Callable[[], Iterable[Item]],
+    columns: tuple[str, ...],
+    chosen: str | None,
+    watch: bool,
 ) -> None:
-    """Prints what `fetch` gives; with `watch` again and again, on a terminal in place. Raises Problem."""
+    """Prints the items of `what` (task, robot ...) that `fetch` gives; with `watch` again and again, on a terminal in
+    place. Raises Problem where `chosen` names a field that there is not.
+    """
     names = columns if chosen is None else tuple(name.strip() for name in chosen.split(",") if name.strip())
     if not names:
         raise wrong_usage("--columns names no field: give for example id,state.")
+    if chosen is not None:
+        from fleetlog.fields import refuse_unknown
+
+        refuse_unknown(names, what, columns)
     if call.out.as_json and chosen is not None:
         original = fetch
         fetch = lambda: ({name: field(item, name) for name in names} for item in original())  # noqa: E731

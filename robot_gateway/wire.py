@@ -69,6 +69,11 @@ def to_http(card: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
+def name_outside(name: str) -> str:
+    """The name of a card's field in HTTP."""
+    return _way_out(name)[0]
+
+
 @lru_cache(maxsize=1024)
 def _way_out(name: str) -> tuple[str, Callable[[Any], Any]]:
     """The name outside, and what becomes of the value."""

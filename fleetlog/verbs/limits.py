@@ -69,7 +69,7 @@ def limit_set(
 def limit_list(call: Call, columns: Columns = None, watch: Watch = False) -> None:
     """List the limits of a pool, and how many tasks of each are held: ASSIGNED, RUNNING or LOST."""
     path = f"/v1/pools/{part(call.pool)}/limits"
-    listing.show(call, lambda: call.gateway.get(path)["items"], LIMIT_COLUMNS, columns, watch)
+    listing.show(call, "limit", lambda: call.gateway.get(path)["items"], LIMIT_COLUMNS, columns, watch)
 
 
 @verb("limit rm", SET_UP, POOL_AND_GATEWAY, ("fleetlog limit rm kind report", "fleetlog limit rm key tenant-1"))

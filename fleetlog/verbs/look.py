@@ -92,6 +92,7 @@ def tasks(
     """
     listing.show(
         call,
+        "task",
         lambda: call.gateway.pages(
             "/v1/tasks", limit_of(limit, everything), where=in_pool(call, where), sort=sort or "-submitted"
         ),
@@ -175,8 +176,11 @@ def events(
 
 
 def _show_events(call: Call, found: Iterable[Item], columns: str | None) -> None:
-    if call.out.as_json or columns is not None:
-        listing.show(call, lambda: found, EVENT_COLUMNS, columns, False)
+    if columns is not None:
+        rows = ({**event_row(event), **event} for event in found)
+        listing.show(call, "event", lambda: rows, EVENT_COLUMNS, columns, False)
+    elif call.out.as_json:
+        call.out.rows(found, EVENT_COLUMNS)
     elif call.out.terminal:
         for event in found:
             row = event_row(event)
@@ -214,6 +218,7 @@ def robots(
         return
     listing.show(
         call,
+        "robot",
         lambda: _robot_rows(
             call, call.gateway.pages("/v1/robots", limit_of(limit, everything), where=in_pool(call, where), sort=sort)
         ),
@@ -241,6 +246,7 @@ def pools(
     """List pools with what waits and runs in them."""
     listing.show(
         call,
+        "pool",
         lambda: listing.sorted_by(call.gateway.pages("/v1/pools", None), sort, limit_of(limit, everything)),
         POOL_COLUMNS,
         columns,
@@ -261,6 +267,7 @@ def targets(
     path = f"/v1/pools/{part(call.pool)}/targets"
     listing.show(
         call,
+        "target",
         lambda: listing.sorted_by(call.gateway.pages(path, None), sort, limit_of(limit, everything)),
         TARGET_COLUMNS,
         columns,
@@ -308,7 +315,7 @@ def stats(
             to=instant(to, "--to", back=True) if to else None,
             step_s=int(step_s),
         )
-        if call.out.as_json:
+        if call.out.as_json and columns is None:
             yield found
             return
         call.out.note(_figures_now(found))
@@ -316,7 +323,8 @@ def stats(
         if by is By.kinds:
             yield {"kind": "(all)", **found["total"]}
 
-    listing.show(call, fetch, STATS_COLUMNS[by.value], columns, watch)
+    what = "figures of a robot" if by is By.robots else "figures"
+    listing.show(call, what, fetch, STATS_COLUMNS[by.value], columns, watch)
 
 
 def _figures_now(found: Item) -> str:

@@ -55,6 +55,7 @@ def dead_letters(
     """List tasks that will not run again until an operator decides: redrive, discard or resolve."""
     listing.show(
         call,
+        "task",
         lambda: call.gateway.pages(
             "/v1/dead-letters", limit_of(limit, everything), where=in_pool(call, where), sort=sort
         ),

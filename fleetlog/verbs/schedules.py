@@ -171,7 +171,7 @@ def schedule_list(
         pages = call.gateway.pages(path, listing.limit_of(limit, everything))
         return iter(pages) if call.out.as_json and columns is None else map(_row, pages)
 
-    listing.show(call, fetch, LIST_COLUMNS, columns, watch)
+    listing.show(call, "schedule", fetch, LIST_COLUMNS, columns, watch)
 
 
 def _row(schedule: Item) -> dict[str, Any]:
