@@ -100,9 +100,9 @@ class RobotCard(TypedDict, total=False):
     """A registered robot. `state` is derived: OFFLINE before ERROR before BUSY before IDLE.
 
     `attempts` are [attempt, slot cost] by task for what it holds in ASSIGNED, RUNNING or LOST; `holds` are slot costs
-    by `<task>/<attempt>` of leases that are over. `missed` is [windows missed in a row, start of the last of them],
-    `silent` from a missed window until it returned. `since_at`, `cause`: when and by which event it came into its
-    state. `counts` are ends of its attempts since it was registered, by word.
+    by `<task>/<attempt>` of leases that are over. `online`: it is in any state but OFFLINE. `missed` is [windows missed
+    in a row, start of the last of them], `silent` from a missed window until it returned. `since_at`, `cause`: when
+    and by which event it came into its state. `counts` are ends of its attempts since it was registered, by word.
     """
 
     id: str
@@ -113,7 +113,6 @@ class RobotCard(TypedDict, total=False):
     at_sequence: int
     registered_at: int
     online: bool
-    offline: bool
     silent: bool
     missed: list[int]
     epoch: int

@@ -3,7 +3,7 @@
 Both follow from events of their own and from what becomes of the tasks that they hold.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from commands.vocabulary import HELD_STATES, TERMINAL_STATES
@@ -28,9 +28,14 @@ ENDS: Final[dict[str, str]] = {
 """Events that end an attempt or its lease -> the word under which the robot's card counts them."""
 
 
+def has_session(card: Mapping[str, Any]) -> bool:
+    """Whether its last session has not ended; a robot that fell silent keeps it until it says hello again."""
+    return "session_at" in card and "session_ended" not in card
+
+
 def robot_state(card: RobotCard) -> str:
     """OFFLINE before ERROR before BUSY before IDLE."""
-    if not card["online"] or "offline" in card:
+    if not card["online"]:
         return "OFFLINE"
     if "fault" in card:
         return "ERROR"
@@ -69,7 +74,7 @@ def _registered(card: RobotCard | None, event: Stored) -> RobotCard:
 def _session_started(card: RobotCard | None, event: Stored) -> RobotCard:
     """A hello: ready is 0, silence and faults end, except that two programs use the id."""
     new = _changing(card, event)
-    for name in ("offline", "silent", "missed", "session_ended", "agent", "inline_max_bytes"):
+    for name in ("silent", "missed", "session_ended", "agent", "inline_max_bytes"):
         new.pop(name, None)  # type: ignore[misc]
     new["online"], new["ready"], new["session_at"] = True, 0, event["occurred_at"]
     for said in _SAID_IN_HELLO:
@@ -158,15 +163,16 @@ def robot_missed(card: RobotCard, item: Stored, event: Stored) -> RobotCard:
     new = card.copy()
     new["missed"], new["silent"] = [item["missed"], event["start"]], True
     if item["missed"] >= OFFLINE_AFTER_MISSED:
-        new["offline"] = True
+        new["online"] = False
     return _settled(new, event)
 
 
 def robot_returned(card: RobotCard, event: Stored) -> RobotCard:
-    """WindowMissed, one robot that was heard again."""
+    """WindowMissed, one robot that was heard again: in its session, so it is online."""
     new = card.copy()
-    for name in ("missed", "silent", "offline"):
-        new.pop(name, None)  # type: ignore[misc]
+    new.pop("missed", None)
+    new.pop("silent", None)
+    new["online"] = has_session(new)
     return _settled(new, event)
 
 

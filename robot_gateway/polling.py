@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 from commands.json_limits import unreadable
 from commands.messages import ROBOT_FRAME_BYTES_MAX
 from commands.reasons import Refusal
+from projections.robot_cards import has_session
 from robot_gateway.models import PollIn, model_of
 from robot_gateway.problems import RefusedRequest
 from robot_gateway.sessions import Session
@@ -198,7 +199,7 @@ class Polling:
         card = None
         with suppress(RefusedRequest):  # tables that cannot be read now do not know either
             card = await self._gateway.reads.robot_card(pool, robot)
-        elsewhere = card is not None and card.get("online") and card.get("gateway") != self._gateway.name
+        elsewhere = card is not None and has_session(card) and card.get("gateway") != self._gateway.name
         if elsewhere:
             return Refusal("wrong_gateway", "this session is not on this gateway")
         return Refusal("no_session", "there is no such session: say hello alone, with a new session id")

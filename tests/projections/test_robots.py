@@ -39,7 +39,7 @@ def test_every_change_of_state_has_an_instant_and_a_cause(world: World) -> None:
     for event, state in steps:
         world.write(event)
         card = world.robot()
-        assert card["state"] == state, event
+        assert (card["state"], card["online"], "offline" in card) == (state, state != "OFFLINE", False), event
         if state != before["state"]:
             assert (card["since_at"], card["cause"]) == (event.occurred_at, event.type)
         else:
