@@ -288,14 +288,14 @@ def test_a_robot_that_is_cut_off_ends_by_its_own_deadline(fleet: Fleet) -> None:
 def test_a_paused_robot(fleet: Fleet) -> None:
     """A machine that sleeps past its lease wakes up, stops, and the other one was alone meanwhile."""
     sleeper = fleet.robot("r1", kinds={"count": count})
-    task = fleet.submit("count", payload=3, target="dock-1")
+    task = fleet.submit("count", payload=30, target="dock-1")
     fleet.advance(3)
     assert sleeper.working_on == [(task.id, 1)]
     fleet.robot("r2", kinds={"count": count})
     sleeper.pause(30)
-    assert task.wait().robot == "r2"
-    fleet.advance(30)
-    assert sleeper.working_on == []
+    fleet.advance(35)
+    assert (task.state, task.robot, sleeper.working_on) == ("RUNNING", "r2", [])
+    assert task.wait().attempt == 2
 
 
 def test_a_robot_that_stops_in_order(fleet: Fleet) -> None:
@@ -347,6 +347,9 @@ def test_owner_gateway_and_log() -> None:
         fleet.advance(3)
         fleet.cut_log(seconds=2)
         assert (task.state, task.robot) == ("RUNNING", "r1")
+        asked = fleet.now
+        fleet.submit("count", payload=0)  # is asked again until somebody answers
+        assert 1 < (fleet.now - asked).total_seconds() < 10
         assert task.wait().result == {"began": 0, "attempt": 1}
         assert len(fleet.events("OwnershipTaken")) >= 1
 
