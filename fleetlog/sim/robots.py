@@ -91,6 +91,9 @@ class SimRun:
         if not self.robot.temper.deaf:
             self._end(Ending("stopped"))
 
+    def until(self, deadline: float) -> None:
+        """Nothing ends it from outside."""
+
     def _go_on(self) -> None:
         robot = self.robot
         if self.assign.kind == POISON:

@@ -95,6 +95,9 @@ class HandlerRun:
         """Ends it, by force where the product could."""
         raise NotImplementedError
 
+    def until(self, deadline: float) -> None:
+        """Nothing ends it from outside: a robot that is paused does not work here."""
+
     @property
     def is_here(self) -> bool:
         """Whether the caller is this handler."""
