@@ -43,7 +43,7 @@ from commands.requirements import kind_condition
 from robot_gateway.sdk.context import Answered
 from robot_gateway.sdk.endings import Ending
 from robot_gateway.sdk.errors import FleetlogError
-from robot_gateway.sdk.holdings import Attempt, End, Holdings, Start, Tell
+from robot_gateway.sdk.holdings import Attempt, End, Holdings, Start, Tell, Until
 from robot_gateway.sdk.outbox import FINAL_TYPES, Message, Outbox
 from robot_gateway.sdk.runner import Runner
 from robot_gateway.sdk.runs import Handler
@@ -331,6 +331,8 @@ class Engine:
                 case Start():
                     attempt = order.attempt
                     attempt.run = self._runner.start(order.assign, _AttemptLink(self, attempt))
+                    if attempt.outer_deadline is not None:
+                        attempt.run.until(attempt.outer_deadline)
                     if attempt.deadline is not None and attempt.deadline < self._keeper_due:
                         self._keeper_woken.set()
                 case End(force=True):
@@ -338,11 +340,15 @@ class Engine:
                 case End():
                     order.run.cancel(order.why)
                     self._keeper_woken.set()
+                case Until():
+                    order.run.until(order.deadline)
                 case Tell():
                     self._runner.soon(partial(self.finish_attempt, order.attempt, order.ending))
 
     def finish_attempt(self, attempt: Attempt, ending: Ending) -> None:
         """The handler of `attempt` is over: keep the report on disk if asked to, and send it."""
+        if ending.kind == "stopped" and attempt.why is None and attempt.is_over(boot_seconds()):
+            attempt.why = "own_deadline"  # its process was ended from outside before the keeper came to it
         report = self.holdings.report_of(attempt, ending)
         if self._spool is not None:
             try:

@@ -29,6 +29,8 @@ from robot_gateway.sdk.outbox import FINAL_TYPES, Message, Outbox
 
 DEADLINE_SHARE: Final = 0.95
 """The share of stop_after_ms after which a robot ends the work by its own clock."""
+OUTER_SHARE: Final = 0.975
+"""The share after which processes are ended although the robot does nothing (it is stopped)."""
 BEATS_REMEMBERED: Final = 64
 RETRY_REFUSED_S: Final = 1.0
 _ABOUT_THE_BODY: Final = frozenset({"too_large", "invalid_field", "unknown_field", "malformed_json"})
@@ -52,6 +54,9 @@ class Run(Protocol):
 
     def kill(self, why: Why) -> None:
         """End it, by force where that is possible."""
+
+    def until(self, deadline: float) -> None:
+        """A deadline (or a later one) at which it ends even if this process does nothing, where that is possible."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +89,15 @@ class Attempt:
         """When the robot must have ended the work by its own clock."""
         return None if self.stop_after_s is None else self.renewed_at + DEADLINE_SHARE * self.stop_after_s
 
+    def is_over(self, now: float) -> bool:
+        """Whether its own deadline has passed."""
+        return self.deadline is not None and self.deadline <= now
+
+    @property
+    def outer_deadline(self) -> float | None:
+        """When the work is ended from outside, if the robot has not done it by then."""
+        return None if self.stop_after_s is None else self.renewed_at + OUTER_SHARE * self.stop_after_s
+
 
 @dataclass(slots=True)
 class Start:
@@ -110,7 +124,15 @@ class Tell:
     ending: Ending
 
 
-Order = Start | End | Tell
+@dataclass(slots=True)
+class Until:
+    """The lease of the handler `run` lasts: it may go on until `deadline`."""
+
+    run: Run
+    deadline: float
+
+
+Order = Start | End | Tell | Until
 
 
 @dataclass(slots=True)
@@ -205,6 +227,8 @@ class Holdings:
             sent_at, named = beat
             for attempt in named:
                 attempt.renewed_at = max(attempt.renewed_at, sent_at)
+                if attempt.run is not None and attempt.outer_deadline is not None:
+                    self.orders.append(Until(attempt.run, attempt.outer_deadline))
         for notice in ack.stop:
             self.stop(notice)
         for notice in ack.cancel:

@@ -1,137 +1,29 @@
-"""Handlers in processes of their own, which can be killed.
-
-Before any thread exists the robot forks one *nursery*; that one forks a worker whenever another is needed. So handlers
-need not be picklable or importable, and no process with threads is ever forked. The nursery alone waits for workers
-and alone kills them (a process id cannot be somebody else's by then), whole process groups at a time. When the robot
-dies, even by SIGKILL, the nursery sees its socket end, kills all workers and ends.
-"""
+"""One attempt by a handler in a process of its own, which can be killed (see nursery.py)."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
-import select
-import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Final, NoReturn
+from typing import Any
 
 from commands.messages import Assign, decode_gateway_message, encode_gateway_message
 from robot_gateway.sdk.context import Answered, Link, TaskContext
 from robot_gateway.sdk.endings import Ending, Why, completed, failed, raised
+from robot_gateway.sdk.nursery import Nursery, Serve, Worker
 from robot_gateway.sdk.outbox import Answer
-
-CONTROL_BYTES: Final = 4096
-STATUS_WAIT_S: Final = 5.0
+from robot_gateway.sdk.wire import boot_seconds
 
 HandlerCall = Callable[[TaskContext, Any], Any]
 Handlers = Mapping[str, tuple[HandlerCall, tuple[type[BaseException], ...]]]
 
 
-class Worker:
-    """One worker process as the robot sees it: a connection, and its end when that is known."""
-
-    def __init__(self, number: int, connection: Connection, kill: Callable[[int], None]) -> None:
-        self.number = number
-        self.connection = connection
-        self._kill = kill
-        self._sending = threading.Lock()
-        self._gone: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def send(self, what: bytes) -> None:
-        """Send to the worker; a worker that is gone hears nothing."""
-        with self._sending, contextlib.suppress(OSError):
-            self.connection.send_bytes(what)
-
-    def kill(self) -> None:
-        """End the worker and all that it started."""
-        self._kill(self.number)
-
-    def gone(self, status: int) -> None:
-        """The nursery says how it ended."""
-        self._gone.put(status)
-
-    def how_it_ended(self) -> str:
-        """In words: by which signal, or with which exit code."""
-        try:
-            status = self._gone.get(timeout=STATUS_WAIT_S)
-        except queue.Empty:
-            return "ended"
-        return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
-
-
-class Nursery:
-    """Forked by the constructor, before any thread of the robot exists."""
-
-    def __init__(self, handlers: Handlers) -> None:
-        ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._pid = os.fork()
-        if self._pid == 0:
-            ours.close()
-            _end_process_with(lambda: _nurse(theirs, handlers))
-        theirs.close()
-        self._control = ours
-        self._lock = threading.Lock()
-        self._workers: dict[int, Worker] = {}
-        self._idle: list[Worker] = []
-        self._count = 0
-        self._listener = threading.Thread(target=self._listen, name="fleetlog-nursery", daemon=True)
-        self._listener.start()
-
-    def take(self) -> Worker:
-        """An idle worker, or a new one."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            ours, theirs = socket.socketpair()
-            self._count += 1
-            worker = Worker(self._count, Connection(ours.detach()), self._kill)
-            self._workers[worker.number] = worker
-            with theirs:
-                socket.send_fds(self._control, [b"spawn %d\n" % worker.number], [theirs.fileno()])
-            return worker
-
-    def give_back(self, worker: Worker) -> None:
-        """The worker is idle again."""
-        with self._lock:
-            self._idle.append(worker)
-
-    def discard(self, worker: Worker) -> None:
-        """The worker is gone."""
-        with self._lock:
-            self._workers.pop(worker.number, None)
-        worker.connection.close()
-
-    def close(self) -> None:
-        """End all workers and the nursery, and wait for that."""
-        self._control.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
-        self._listener.join()
-        self._control.close()
-
-    def _kill(self, number: int) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            self._control.send(b"kill %d\n" % number)
-
-    def _listen(self) -> None:
-        rest = b""
-        while data := self._control.recv(CONTROL_BYTES):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                number, status = map(int, line.split())
-                with self._lock:
-                    worker = self._workers.get(number)
-                    if worker in self._idle:
-                        self._idle.remove(worker)
-                if worker is not None:
-                    worker.gone(status)
+def serving(handlers: Handlers) -> Serve:
+    """What the workers of a robot with these handlers do."""
+    return partial(_serve, handlers=handlers)
 
 
 class ProcessRun:
@@ -145,6 +37,14 @@ class ProcessRun:
         self._worker: Worker | None = None
         self._told: Why | None = None
         self._killed = False
+        self._deadline: float | None = None
+
+    def until(self, deadline: float) -> None:
+        """It is killed then, whatever becomes of the robot, unless the lease is renewed before."""
+        with self._lock:
+            self._deadline = deadline
+            if self._worker is not None:
+                self._worker.until(deadline)
 
     def cancel(self, why: Why) -> None:
         """Tell the handler to end."""
@@ -169,6 +69,7 @@ class ProcessRun:
         worker.send(b"r" + encode_gateway_message(self._assign))
         with self._lock:
             self._worker = worker
+            worker.until(self._deadline)
             if self._killed:
                 worker.kill()
             elif self._told is not None:
@@ -176,7 +77,11 @@ class ProcessRun:
         ending = self._follow(worker)
         with self._lock:
             self._worker = None
-            killed = self._killed
+            killed = self._killed or (self._deadline is not None and boot_seconds() >= self._deadline)
+            if killed:
+                worker.kill()
+            else:
+                worker.until(None)
         if ending is not None and not killed:
             self._nursery.give_back(worker)
             return ending
@@ -267,85 +172,3 @@ def _listen(connection: Connection, link: _WorkerLink, work: queue.SimpleQueue[_
 
 def _pack_answer(answer: Answer) -> bytes:
     return b"a" + encode_gateway_message(answer)
-
-
-# ---- inside the nursery ----
-
-
-def _nurse(control: socket.socket, handlers: Handlers) -> None:
-    """Fork workers, kill them, say how they ended; until the robot's end of `control` is closed."""
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    woken, waking = socket.socketpair()
-    for end in (woken, waking):
-        end.setblocking(False)
-    signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
-    pids: dict[int, int] = {}
-    rest, descriptors = b"", list[int]()
-    try:
-        while True:
-            ready, _, _ = select.select([control, woken], [], [])
-            if woken in ready:
-                woken.recv(CONTROL_BYTES)
-                _reap(control, pids)
-            if control in ready:
-                data, fds, _, _ = socket.recv_fds(control, CONTROL_BYTES, 64)
-                if not data:
-                    return
-                descriptors += fds
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    verb, number = line.split()
-                    if verb == b"spawn":
-                        pids[int(number)] = _spawn(descriptors.pop(0), handlers, (control, woken, waking))
-                    elif int(number) in pids:
-                        _kill_group(pids[int(number)])
-    finally:
-        for pid in pids.values():
-            _kill_group(pid)
-
-
-def _spawn(descriptor: int, handlers: Handlers, not_theirs: tuple[socket.socket, ...]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        signal.set_wakeup_fd(-1)
-        for usual in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(usual, signal.SIG_DFL)
-        os.setpgid(0, 0)
-        for end in not_theirs:
-            end.close()
-        _end_process_with(lambda: _serve(Connection(descriptor), handlers))
-    with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # both sides do it, so that neither can come too late
-    os.close(descriptor)
-    return pid
-
-
-def _reap(control: socket.socket, pids: dict[int, int]) -> None:
-    """Collect ended workers, and kill what they left running first, while their group cannot be another's."""
-    for number, pid in list(pids.items()):
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            continue
-        _kill_group(pid)
-        _, status = os.waitpid(pid, 0)
-        del pids[number]
-        with contextlib.suppress(OSError):
-            control.send(b"%d %d\n" % (number, os.waitstatus_to_exitcode(status)))
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _end_process_with(work: Callable[[], None]) -> NoReturn:
-    """Do `work` in a forked process and end it there, without what the parent would do at its exit."""
-    code = 1
-    try:
-        work()
-        code = 0
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)

@@ -1,4 +1,4 @@
-"""One attempt by a shell command: its process group, what it prints, and what its end means (see shell.py)."""
+"""One attempt by a shell command: what it prints, and what its end means (see shell.py)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import json
 import os
 import selectors
 import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import IO, Any, Final
 
 from commands.messages import BODY_BYTES_MAX, Assign
 from robot_gateway.sdk.endings import Ending, Why, completed, failed
-from robot_gateway.sdk.wire import encode_json, shortened
+from robot_gateway.sdk.nursery import Child, Nursery, order_of
+from robot_gateway.sdk.wire import boot_seconds, encode_json, shortened
 
 FATAL_EXITS: Final = frozenset({64, 65, 126, 127})
 STDERR_BYTES_KEPT: Final = 4_000
@@ -26,13 +27,21 @@ _CHUNK_BYTES: Final = 64 * 1024
 class CommandRun:
     """One attempt by a shell command; `work` blocks a thread of the pool meanwhile."""
 
-    def __init__(self, command: str, assign: Assign) -> None:
+    def __init__(self, command: str, assign: Assign, nursery: Nursery) -> None:
         self._command = command
         self._assign = assign
+        self._nursery = nursery
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ended = False
+        self._child: Child | None = None
         self._signal: signal.Signals | None = None
+        self._deadline: float | None = None
+
+    def until(self, deadline: float) -> None:
+        """It is killed then, whatever becomes of the robot, unless the lease is renewed before."""
+        with self._lock:
+            self._deadline = deadline
+            if self._child is not None:
+                self._child.until(deadline)
 
     def cancel(self, why: Why) -> None:
         """SIGTERM to the command and all that it started."""
@@ -44,68 +53,72 @@ class CommandRun:
 
     def work(self) -> Ending:
         """Run the command; what came of it."""
-        with _payload_file(self._assign.payload) as payload:
-            try:
-                process = subprocess.Popen(
-                    ["/bin/sh", "-c", self._command],
-                    stdin=payload,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env=os.environ | environment(self._assign),
-                    start_new_session=True,
-                )
-            except OSError as problem:
-                return failed("CannotStart", f"the command cannot be started: {problem}")
-        with process.stdout or contextlib.nullcontext(), process.stderr or contextlib.nullcontext():
-            with self._lock:
-                self._process = process
+        try:
+            child, stdout, stderr = self._start()
+        except (OSError, ValueError) as problem:
+            return failed("CannotStart", f"the command cannot be started: {problem}")
+        with self._lock:
+            self._child = child
+            if self._deadline is not None:
+                child.until(self._deadline)
             if self._signal is not None:
-                self._send(self._signal)
-            out, err, too_much = self._read(process)
-            status = self._reap(process, at_once=too_much)
+                child.signal(self._signal)
+        with stdout, stderr:
+            out, err, too_much = _read(child, stdout, stderr)
+        if too_much:
+            child.kill()
+        status = child.status()
+        self._nursery.forget(child)
         if too_much:
             return failed("TooLarge", f"the command printed more than {BODY_BYTES_MAX} bytes", fatal=True)
-        if self._signal is not None and status != 0:
+        if status is None:
+            return failed("ProcessDied", "the process that starts commands is gone: start the robot again")
+        if status != 0 and self._was_to_end():
             return Ending("stopped")
         return ending_of(status, out, err)
 
-    def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
-        """What the command prints, until it has ended and its output too; and whether it printed too much."""
-        out, err = bytearray(), bytearray()
-        with selectors.DefaultSelector() as selector:
-            for stream, kept in ((process.stdout, out), (process.stderr, err)):
-                if stream is not None:
-                    os.set_blocking(stream.fileno(), False)
-                    selector.register(stream, selectors.EVENT_READ, kept)
-            while selector.get_map():
-                ready = selector.select(_LOOK_AGAIN_S)
-                for key, _ in ready:
-                    stream_file: IO[bytes] = key.fileobj  # type: ignore[assignment]
-                    if not (data := os.read(stream_file.fileno(), _CHUNK_BYTES)):
-                        selector.unregister(stream_file)
-                    key.data.extend(data)
-                del err[:-STDERR_BYTES_KEPT]
-                if len(out) > BODY_BYTES_MAX + 1:
-                    return bytes(out), bytes(err), True
-                # Something in the background may hold the output open for ever.
-                if not ready and _has_ended(process.pid):
-                    break
-        return bytes(out), bytes(err), False
+    def _start(self) -> tuple[Child, IO[bytes], IO[bytes]]:
+        """Raises OSError and ValueError where that cannot be."""
+        order = order_of(self._command, environment(self._assign))
+        with _file_of(order) as told, _file_of(_payload_bytes(self._assign.payload)) as stdin, ExitStack() as kept:
+            (stdout, theirs_out), (stderr, theirs_err) = _pipe(kept), _pipe(kept)
+            with theirs_out, theirs_err:
+                files = (told, stdin, theirs_out, theirs_err)
+                child = self._nursery.command(*(file.fileno() for file in files))
+            kept.pop_all()
+        return child, stdout, stderr
 
-    def _reap(self, process: subprocess.Popen[bytes], *, at_once: bool) -> int:
-        """Wait for the command, kill what it left behind while the group is still its own, and only then let go."""
-        if not at_once:
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    def _was_to_end(self) -> bool:
         with self._lock:
-            self._ended = True
-            _signal_group(process.pid, signal.SIGKILL)
-        return process.wait()
+            return self._signal is not None or (self._deadline is not None and boot_seconds() >= self._deadline)
 
     def _send(self, what: signal.Signals) -> None:
         with self._lock:
             self._signal = what
-            if self._process is not None and not self._ended:
-                _signal_group(self._process.pid, what)
+            if self._child is not None:
+                self._child.signal(what)
+
+
+def _read(child: Child, stdout: IO[bytes], stderr: IO[bytes]) -> tuple[bytes, bytes, bool]:
+    """What the command prints, until it has ended and its output too; and whether it printed too much."""
+    out, err = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        for stream, kept in ((stdout, out), (stderr, err)):
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ, kept)
+        while selector.get_map():
+            ready = selector.select(_LOOK_AGAIN_S)
+            for key, _ in ready:
+                if not (data := os.read(key.fd, _CHUNK_BYTES)):
+                    selector.unregister(key.fileobj)
+                key.data.extend(data)
+            del err[:-STDERR_BYTES_KEPT]
+            if len(out) > BODY_BYTES_MAX + 1:
+                return bytes(out), bytes(err), True
+            # What has left the process group may hold the output open for ever.
+            if not ready and child.has_ended:
+                break
+    return bytes(out), bytes(err), False
 
 
 def ending_of(status: int, out: bytes, err: bytes) -> Ending:
@@ -143,22 +156,23 @@ def environment(assign: Assign) -> Mapping[str, str]:
     return told
 
 
+def _payload_bytes(payload: Any) -> bytes:
+    """The payload as the command reads it."""
+    if payload is None:
+        return b""
+    return payload.encode("utf-8", "replace") if isinstance(payload, str) else encode_json(payload)
+
+
 @contextlib.contextmanager
-def _payload_file(payload: Any) -> Iterator[IO[bytes]]:
-    """The payload as a file, so that a command that does not read it blocks nobody."""
+def _file_of(content: bytes) -> Iterator[IO[bytes]]:
+    """A file, so that a reader that does not read it blocks nobody."""
     with tempfile.TemporaryFile() as file:
-        if isinstance(payload, str):
-            file.write(payload.encode("utf-8", "replace"))
-        elif payload is not None:
-            file.write(encode_json(payload))
+        file.write(content)
         file.seek(0)
         yield file
 
 
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-
-
-def _signal_group(pid: int, what: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, what)
+def _pipe(kept: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
+    """Both ends of a pipe: the reading one belongs to `kept`."""
+    reading, writing = os.pipe()
+    return kept.enter_context(open(reading, "rb", buffering=0)), open(writing, "wb", buffering=0)

@@ -10,7 +10,8 @@ from commands.messages import Assign
 from robot_gateway.sdk.context import AttemptLink
 from robot_gateway.sdk.endings import Ending, failed
 from robot_gateway.sdk.holdings import Run
-from robot_gateway.sdk.processes import Nursery, ProcessRun
+from robot_gateway.sdk.nursery import Nursery
+from robot_gateway.sdk.processes import ProcessRun, serving
 from robot_gateway.sdk.programs import CommandRun
 from robot_gateway.sdk.runs import AsyncRun, EventLoop, Handler, ThreadRun, fetch_bodies, needs_fetching
 from robot_gateway.sdk.threads import ThreadPool
@@ -25,7 +26,8 @@ class Runner:
 
     def __init__(self, handlers: Mapping[str, Handler], slots: int, gateway: str, token: str | None) -> None:
         in_processes = {kind: (h.call, h.fatal) for kind, h in handlers.items() if h.run_in == "process"}
-        self._nursery = Nursery(in_processes) if in_processes else None
+        forks = any(h.run_in in ("process", "command") for h in handlers.values())
+        self._nursery = Nursery(serving(in_processes)) if forks else None
         self._loop = EventLoop() if any(h.run_in == "async" for h in handlers.values()) else None
         self._pool = ThreadPool(slots, "fleetlog-handler")
         self._fetch = partial(fetch_bodies, gateway=gateway, token=token)
@@ -57,8 +59,8 @@ class Runner:
             return lambda assign, link: self._in_loop(AsyncRun(handler, assign, link, loop, self._ender(link)), assign)
         if handler.run_in == "process" and nursery is not None:
             return lambda assign, link: self._in_pool(ProcessRun(assign, nursery, link), assign, link)
-        if handler.run_in == "command":
-            return lambda assign, link: self._in_pool(CommandRun(handler.command, assign), assign, link)
+        if handler.run_in == "command" and nursery is not None:
+            return lambda assign, link: self._in_pool(CommandRun(handler.command, assign, nursery), assign, link)
         return lambda assign, link: self._in_pool(ThreadRun(handler, assign, link), assign, link)
 
     def _in_pool(self, run: Blocking, assign: Assign, link: AttemptLink) -> Run:

@@ -47,6 +47,9 @@ class ThreadRun:
 
     kill = cancel
 
+    def until(self, deadline: float) -> None:
+        """Nobody can end a thread from outside."""
+
     def work(self) -> Ending:
         """Run the handler; what came of it."""
         try:
@@ -101,6 +104,9 @@ class AsyncRun:
     def kill(self, why: Why) -> None:
         """Cancel the handler's asyncio task."""
         self._loop.call(self._kill, why)
+
+    def until(self, deadline: float) -> None:
+        """Nobody can end a coroutine from outside."""
 
     def _begin(self) -> None:
         self._context = AsyncTaskContext(self._assign, self._link)

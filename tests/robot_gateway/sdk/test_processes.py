@@ -16,7 +16,7 @@ import pytest
 
 from robot_gateway.conformance.fake_gateway import FakeGateway, Session
 from robot_gateway.sdk import Robot, TaskContext
-from tests.support.fleet import CEILING_S, until
+from tests.support.fleet import until
 
 PROJECT = Path(__file__).parents[3]
 
@@ -173,18 +173,18 @@ robot.run()
 """
 
 
-def test_when_the_robot_is_killed_its_handlers_end(gateway: FakeGateway, tmp_path: Path) -> None:
-    """SIGKILL of the robot: no handler works on without a lease. The program has no `if __name__` guard."""
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_when_the_robot_is_gone_its_handlers_end(gateway: FakeGateway, tmp_path: Path, how: signal.Signals) -> None:
+    """SIGKILL of the robot: at once; SIGSTOP: when the lease can have ended. The program has no `__name__` guard."""
     program = subprocess.Popen([sys.executable, "-c", PROGRAM, gateway.url], cwd=PROJECT)
     try:
         session = gateway.session()
         session.ready()
         file = tmp_path / "pid"
-        session.start("t1", payload={"file": str(file)})
+        session.start("t1", payload={"file": str(file)}, lease={"stop_after_ms": 4_000})
         pid = int(until(lambda: file.exists() and file.read_text(), "the pid"))
         assert alive(pid)
-        program.kill()
-        program.wait(CEILING_S)
+        program.send_signal(how)
         until(lambda: not alive(pid), "the end of the handler")
     finally:
         program.kill()
