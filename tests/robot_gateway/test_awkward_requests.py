@@ -160,7 +160,12 @@ def test_what_a_robot_saves_is_measured_as_it_is_stored(site: Site) -> None:
                 "/error/detail",
             ),
         ):
-            message = {"type": kind, "id": robot.next_id(), "epoch": robot.epoch, "seq": robot.next_number()}
+            message: dict[str, Any] = {
+                "type": kind,
+                "id": robot.next_id(),
+                "epoch": robot.epoch,
+                "seq": robot.next_number(),
+            }
             robot.send(sent_short(message | about | fields))
             answer = robot.answer_to(message["id"])
             assert (answer["type"], answer["reason"], answer["field"]) == ("refused", "too_large", place)
