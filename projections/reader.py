@@ -26,6 +26,7 @@ class TablesReader:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._generation: int | None = None
+        self._opened: tuple[int, int] | None = None
         self.log_id = ""
         self.partitions = 0
 
@@ -61,13 +62,16 @@ class TablesReader:
 
     def _current(self) -> Store:
         generation = self._folder.generation()
-        if self._store is None or generation != self._generation:
+        opened = self._folder.opened(generation)
+        if self._store is None or (generation, opened) != (self._generation, self._opened):
             self._drop()
             store = self._store = open_reader(self._folder)
-            self._generation = generation
+            self._generation, self._opened = generation, opened
             identity = store.format() or {}
             self.log_id, self.partitions = identity["log_id"], identity["partitions"]
         self._store.catch_up()
+        if self._folder.opened(generation) != opened:
+            return self._current()
         return self._store
 
     def _drop(self) -> None:

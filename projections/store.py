@@ -274,6 +274,18 @@ class Folder:
             raise _translated(error, self.path) from error
         return int(text) if text.isdigit() else None
 
+    def opened(self, generation: int | None) -> tuple[int, int] | None:
+        """What differs each time a projector opens this generation; None where there is none.
+
+        A reader must open it anew then: what a projector wrote just before it died comes to readers as files, and rows
+        that a reader holds from before would hide them (RocksDB looks at those first).
+        """
+        try:
+            current = (self.tables(generation or 0) / "CURRENT").stat()
+        except OSError:
+            return None
+        return current.st_ino, current.st_mtime_ns
+
     def tables(self, generation: int) -> Path:
         """Where the RocksDB of a generation lies."""
         return self.path / f"tables-{generation}"
