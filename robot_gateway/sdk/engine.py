@@ -161,6 +161,13 @@ class Engine:
             self.epoch = None
             self.outbox.disconnected()
 
+    def lease_left_s(self) -> float | None:
+        """Time until the first own deadline that a connection could still move; None if there is none."""
+        now = boot_seconds()
+        with self.lock:
+            deadline = self.holdings.next_own_deadline(now)
+        return None if deadline is None else deadline - now
+
     def receive(self, messages: list[bytes]) -> str | None:
         """What the gateway said. Returns the reason of a refusal that calls for a new hello, if there was one."""
         decoded = [message for message in map(_decoded, messages) if message is not None]

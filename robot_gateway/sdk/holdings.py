@@ -301,6 +301,11 @@ class Holdings:
                 due.append(parked.until)
         return min(due, default=None)
 
+    def next_own_deadline(self, now: float) -> float | None:
+        """The first own deadline still ahead of an attempt that may go on, or whose report is not acknowledged yet."""
+        ahead = (a.deadline for a in self.attempts.values() if a.why not in ("stop", "own_deadline"))
+        return min((deadline for deadline in ahead if deadline is not None and deadline > now), default=None)
+
     # ---- handlers speak ----
 
     def ended(self, attempt: Attempt, ending: Ending, report: Message, now: float) -> None:

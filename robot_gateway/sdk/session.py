@@ -30,6 +30,9 @@ CONNECT_TIMEOUT_S: Final = 10.0
 WELCOME_WITHIN_S: Final = 30.0
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0
+TRIES_IN_A_LEASE: Final = 2
+"""At least so many tries to connect fall into what is left of a lease."""
+CONNECT_AT_LEAST_S: Final = 2.0
 REFUSED_TOO_OFTEN_S: Final = 60.0
 PONG_WITHIN_S: Final = 5.0
 _FOR_GOOD: Final = frozenset({400, 401, 403, 404, 405})
@@ -39,6 +42,19 @@ _ENDS: Final[dict[int, tuple[str, str]]] = {
     4003: ("forbidden", "the token was withdrawn, or is not for this robot"),
     4004: ("no_such_robot", "the robot was retired; start it again to register it anew"),
 }
+
+
+def pause_limit_s(tries: int, lease_left_s: float | None) -> float:
+    """The longest pause after so many tries: min(30 s, 0.5 s x 2^k), and less where a lease would end meanwhile."""
+    usual = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(tries, 10))
+    return within_lease_s(usual, lease_left_s, at_least_s=BACKOFF_FIRST_S)
+
+
+def within_lease_s(usual_s: float, lease_left_s: float | None, *, at_least_s: float) -> float:
+    """`usual_s`, shortened so that the tries that are due fit into what is left of the lease; None: no lease."""
+    if lease_left_s is None:
+        return usual_s
+    return min(usual_s, max(at_least_s, lease_left_s / (TRIES_IN_A_LEASE + 1)))
 
 
 class Session:
@@ -78,8 +94,8 @@ class Session:
             self._engine.waker.close()
 
     def _pause_s(self) -> float:
-        """A random time up to min(30 s, 0.5 s x 2^k), k anew at each welcome; never before what the gateway said."""
-        limit = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._tries, 10))
+        """A random time up to the limit for this try, k anew at each welcome; never before what the gateway said."""
+        limit = pause_limit_s(self._tries, self._engine.lease_left_s())
         self._tries += 1
         return max(self._not_before_s, random.uniform(0, limit))  # noqa: S311 - spreads load, keeps no secret
 
@@ -93,7 +109,7 @@ class Session:
                 subprotocol=PROTOCOL,
                 headers=self._headers,
                 waker=engine.waker,
-                timeout_s=CONNECT_TIMEOUT_S,
+                timeout_s=within_lease_s(CONNECT_TIMEOUT_S, engine.lease_left_s(), at_least_s=CONNECT_AT_LEAST_S),
                 max_size=GATEWAY_FRAME_BYTES_MAX,
             )
         except HandshakeRefused as refused:
@@ -142,7 +158,7 @@ class Session:
             # log_unavailable and the like say retry; everything else will be refused again.
             raise error_of(message.reason, message.text, field=message.field)
         if message.type == "superseded":
-            raise error_of("superseded", message.reason)
+            raise error_of(*_ENDS[4001])
         return False
 
     def _serve(self, socket: WebSocket) -> None:
@@ -186,7 +202,7 @@ class Session:
         except ValidationError:
             return
         if message.type == "superseded":
-            raise error_of("superseded", f"a newer session of this robot took over: {message.reason}")
+            raise error_of(*_ENDS[4001])
         if message.type == "moved":
             self._not_before_s = message.after_ms / 1000
 

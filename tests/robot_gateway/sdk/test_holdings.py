@@ -18,7 +18,7 @@ from commands.messages import (
     WelcomeHeld,
 )
 from robot_gateway.sdk.endings import Ending, Why, completed
-from robot_gateway.sdk.holdings import Attempt, End, Holdings, Start, Tell
+from robot_gateway.sdk.holdings import Attempt, End, Holdings, Start, Tell, Until
 from robot_gateway.sdk.outbox import Outbox
 
 
@@ -27,6 +27,10 @@ class Handler:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.ends_at: float | None = None
+
+    def until(self, deadline: float) -> None:
+        self.ends_at = deadline
 
     def cancel(self, why: Why) -> None:
         self.told.append(f"cancel {why}")
@@ -75,6 +79,8 @@ class Bench:
                     self.started[f"{attempt.task}/{attempt.number}"] = (attempt, handler)
                 case End(run=run, why=why, force=force):
                     run.kill(why) if force else run.cancel(why)
+                case Until(run=run, deadline=deadline):
+                    run.until(deadline)
                 case Tell(attempt=attempt, ending=ending):
                     self.holdings.ended(attempt, ending, self.holdings.report_of(attempt, ending), self.now)
         return [json.loads(frame) for frame in self.outbox.take(self.now, 1_000_000)]
@@ -168,13 +174,13 @@ def test_an_ack_after_the_deadline_starts_nothing(bench: Bench) -> None:
 
 
 def test_an_answered_heartbeat_moves_the_deadline_to_its_sending(bench: Bench) -> None:
-    """Sent at 3, answered at 8: 12.5. An older one answered later moves nothing back."""
+    """Sent at 3, answered at 8: 12.5; from outside 12.75. An older one answered later moves nothing back."""
     handler = bench.run()
     early, late = bench.at(2).beat(), bench.at(3).beat()
     bench.at(8).beat_ack(late)
     bench.at(9).beat_ack(early)
     assert bench.at(12.4).tick() == 12.5
-    assert handler.told == []
+    assert (handler.told, handler.ends_at) == ([], 12.75)
     bench.at(12.5).tick()
     assert handler.told == ["kill own_deadline"]
 
