@@ -292,16 +292,32 @@ def _events(response: http.client.HTTPResponse) -> Iterator[Told | None]:
             kind, data = "", []
 
 
+_REMEDIES: Final = {
+    "unauthenticated": "name the file that holds your token with --token-file FILE.",
+    "forbidden": "name the file of a token whose role, pools and robots cover this with --token-file FILE.",
+    "id_conflict": "choose a new id.",
+    "command_id_conflict": "leave out --command-id, or give a new one.",
+    "superseded": "",
+    "wrong_state": "",
+    "clock_trusted": "there is nothing to accept.",
+    "not_frozen": "there is nothing to unfreeze.",
+    "not_in_error": "there is nothing to clear.",
+    "deadline_passed": "give one in the future.",
+    "reason_required": "give --reason TEXT.",
+}
+"""What to do, where the remedy of the list would say the refusal's text again, or speak of HTTP."""
+
+
 def _sentence(reason: str, members: Mapping[str, Any]) -> str:
     """The refusal's text, the field it is about, and the remedy, as one sentence with the word for scripts."""
     text = str(members.get("detail") or members.get("text") or reason).rstrip(".")
     field = members.get("field")
     if field and str(field).strip("/") not in text:
         text = f"{str(field).strip('/')}: {text}"
-    verbs = members.get("allowed") or members.get("verbs")
-    if isinstance(verbs, list):
-        text += f" (allowed: {', '.join(map(str, verbs)) or 'nothing'})"
-    remedy = REASONS[reason].remedy if reason in REASONS else ""
+    verbs = members.get("allowed")
+    if isinstance(verbs, list) and "which allows" not in text:
+        text += f", which allows {', '.join(map(str, verbs)) or 'nothing more'}"
+    remedy = _REMEDIES.get(reason, REASONS[reason].remedy if reason in REASONS else "")
     told = f"{text}: {remedy[0].lower() + remedy[1:]}" if remedy else f"{text}."
     command_id = members.get("command_id")
     if reason == "no_answer" and command_id:

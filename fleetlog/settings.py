@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from commands.settings import PoolSettings, settings_problem
+from commands.reasons import Refusal
+from commands.settings import SETTING_NAMES, PoolSettings, settings_problem
 from fleetlog.layers import OPEN_SECTIONS, Given, Layers, SettingsProblem, read_layers, settings_file, unknown
 from robot_gateway.settings import GatewaySettings, pool_problem, settings_problems
 from robot_gateway.wire import setting_outside, settings_in
+from robot_gateway.wording import plain
 from streams.port import RECORD_BYTES_MAX
 
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
@@ -129,7 +131,7 @@ def load_settings(
     """The settings of this process, checked for what it is about to be. Raises SettingsProblem."""
     layers = read_layers(flags, file=settings_file(config, environ), environ=environ)
     settings = settings_of(layers)
-    problems = problems_of(settings, role)
+    problems = problems_of(settings, role, layers)
     if problems:
         raise SettingsProblem(" ".join(problems))
     return settings
@@ -152,11 +154,15 @@ def settings_of(layers: Layers) -> Settings:
     try:
         return Settings.model_validate(nested)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        first = error.errors(include_url=False)[0]
         full = ".".join(str(part) for part in first["loc"][:2])
-        source = layers[full].source if full in layers else "settings"
-        said = first["msg"][0].lower() + first["msg"][1:]
-        raise SettingsProblem(f"{source}: {full} is {first['input']!r}: {said}.") from None
+        raise SettingsProblem(f"{_place(full, layers)} is {first['input']!r}: {plain(first)}.") from None
+
+
+def _place(full: str, layers: Layers) -> str:
+    """The setting, and where it was given: a file, a variable, or a flag that names it itself."""
+    source = layers[full].source if full in layers else "settings"
+    return source if source.endswith(full) else f"{source}: {full}"
 
 
 def _text(value: Any) -> str:
@@ -177,13 +183,15 @@ def _pool_value(value: Any) -> Any:
 # ---- what is refused at start ----
 
 
-def problems_of(settings: Settings, role: Role) -> list[str]:
-    """Why a process of this role does not start with these settings, a sentence each that says what to change."""
+def problems_of(settings: Settings, role: Role, layers: Layers | None = None) -> list[str]:
+    """Why a process of this role does not start with these settings, a sentence each that says what to change.
+    `layers`: where the settings were given.
+    """
     problems = [_log_problem(settings), _role_problem(settings, role)]
     if role in ("up", "gateway"):
         problems += settings_problems(settings.gateway, RECORD_BYTES_MAX)
     if role in ("up", "processor"):
-        problems.append(_pool_problem(settings))
+        problems.append(_pool_problem(settings, layers or {}))
     return [problem for problem in problems if problem]
 
 
@@ -213,14 +221,30 @@ def _role_problem(settings: Settings, role: Role) -> str | None:
     return None
 
 
-def _pool_problem(settings: Settings) -> str | None:
+def _pool_problem(settings: Settings, layers: Layers) -> str | None:
     changed = settings.pool_defaults()
     refusal = settings_problem(changed, PoolSettings())
     if refusal is not None:
-        return f"[pool]: {refusal.text}: correct it in the settings file."
+        return _refused_setting(refusal, settings, layers)
     pool = PoolSettings(**changed)
     said = pool_problem(settings.gateway, pool.window_ms, pool.accept_ms)
     return f"[pool]: {said}" if said else None
+
+
+def _refused_setting(refusal: Refusal, settings: Settings, layers: Layers) -> str:
+    """A setting of new pools that a pool would refuse, under the name that it was given."""
+    inside = (refusal.field or "").rpartition("/")[2]
+    name = setting_outside(inside)
+    full, said = f"pool.{name}", refusal.text.removeprefix(f"{inside}: ")
+    if refusal.reason == "unknown_field":
+        known = tuple(setting_outside(one) for one in SETTING_NAMES)
+        return f"{layers[full].source if full in layers else '[pool]'}: {unknown(name, known, 'pool setting')}"
+    if refusal.reason == "impossible_settings":
+        sources = [layers[one].source for one in ("pool.window_s", "pool.lease_s") if one in layers]
+        return f"{' and '.join(dict.fromkeys(sources)) or '[pool]'}: {refusal.text}."
+    value = settings.pool.get(name)
+    unit = " in seconds" if said.endswith("a duration") else ""
+    return f"{_place(full, layers)} is {value!r}: it {said}{unit}."
 
 
 # ---- showing ----

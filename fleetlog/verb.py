@@ -94,6 +94,8 @@ class Call:
         found: dict[str, Given] = {}
         if self.data is not None and self.kafka is not None:
             raise wrong_usage("--data and --kafka name two logs: give one of them.")
+        if self.data is not None and self.data.exists() and not self.data.is_dir():
+            raise wrong_usage(f"--data {self.data} is not a folder: name one that the log may use for itself.")
         if self.data is not None:
             found["log.at"] = Given(f"embedded:{self.data}", "--data")
         if self.kafka is not None:

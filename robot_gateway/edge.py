@@ -19,6 +19,7 @@ from commands.reasons import Refusal
 from robot_gateway.gateway import Gateway, refusal_for
 from robot_gateway.problems import RefusedRequest, problem_response, refuse
 from robot_gateway.reading import pointer
+from robot_gateway.wording import plain
 from streams.port import LogFault
 
 logger = logging.getLogger("fleetlog.gateway")
@@ -138,7 +139,7 @@ async def on_invalid(request: Request, error: Exception) -> Response:
     """A path or query parameter is not what the route says."""
     assert isinstance(error, RequestValidationError)  # noqa: S101
     first = error.errors()[0]
-    return refused(request, Refusal("invalid_field", str(first["msg"]), pointer(first["loc"][1:])))
+    return refused(request, Refusal("invalid_field", plain(first), pointer(first["loc"][1:])))
 
 
 async def on_http(request: Request, error: Exception) -> Response:

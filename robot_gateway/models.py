@@ -20,6 +20,7 @@ from commands.reasons import Refusal
 from commands.vocabulary import KIND_CHARS_MAX, NAME_CHARS_MAX, PRIORITY_MAX, Overlap
 from robot_gateway.reading import pointer
 from robot_gateway.wire import instant_ms, instant_text, to_ms
+from robot_gateway.wording import plain
 
 DAY_S: Final = 86_400
 TASKS_MAX: Final = 1000
@@ -344,7 +345,7 @@ def model_of(model: type[M], value: Any) -> M | Refusal:
 
 
 def _what_is_wrong(model: type[Strict], error: ValidationError) -> Refusal:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     place, field = first["loc"], pointer(first["loc"]) or None
     if first["type"] == "extra_forbidden":
         name = str(place[-1])
@@ -353,7 +354,7 @@ def _what_is_wrong(model: type[Strict], error: ValidationError) -> Refusal:
         return Refusal("unknown_field", f"there is no field {name[:100]!r} here{hint}", field)
     if first["type"] == "missing":
         return Refusal("invalid_field", f"{place[-1]} is needed", field)
-    return Refusal("invalid_field", first["msg"].removeprefix("Value error, "), field)
+    return Refusal("invalid_field", plain(first), field)
 
 
 def _names_at(model: type[Strict], place: tuple[str | int, ...]) -> list[str]:

@@ -10,6 +10,7 @@ from commands.json_limits import lenient, limits_problem, parse_json, unreadable
 from commands.messages import BODY_BYTES_MAX, FromRobot, decode_robot_message
 from commands.reasons import Refusal
 from commands.vocabulary import DEPTH_MAX
+from robot_gateway.wording import plain
 
 DETAIL_BYTES_MAX: Final = 16 * 1024
 _GROWTH_MAX: Final = 4
@@ -51,7 +52,7 @@ def id_in(raw: bytes) -> str | None:
 
 
 def _what_is_wrong(raw: bytes, error: ValidationError) -> Refusal:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = error.errors(include_url=False, include_input=False)[0]
     kind = first["type"]
     if kind == "json_invalid":
         return unreadable(raw)
@@ -61,7 +62,7 @@ def _what_is_wrong(raw: bytes, error: ValidationError) -> Refusal:
         return Refusal("invalid_field", "a message has a type", "/type")
     if not first["loc"]:
         return Refusal("malformed_json", "a message is one JSON object")
-    return Refusal("invalid_field", first["msg"], pointer(first["loc"][1:]))
+    return Refusal("invalid_field", plain(first), pointer(first["loc"][1:]))
 
 
 def pointer(place: Sequence[str | int]) -> str:
@@ -87,10 +88,10 @@ def _body_problem(message: FromRobot, size: int) -> Refusal | None:
 def _value_problem(message: Any, raw: bytes) -> Refusal | None:
     """A checkpoint may be null, but it must be there; once read, the two look alike."""
     if message.type == "checkpoint" and message.value is None and "value" not in from_json(raw):
-        return Refusal("invalid_field", "Field required", "/value")
+        return Refusal("invalid_field", "this is needed", "/value")
     inner = message.checkpoint if message.type == "stopped" else None
     if inner is not None and inner.value is None and "value" not in from_json(raw)["checkpoint"]:
-        return Refusal("invalid_field", "Field required", "/checkpoint/value")
+        return Refusal("invalid_field", "this is needed", "/checkpoint/value")
     return None
 
 

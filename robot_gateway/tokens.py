@@ -24,6 +24,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from robot_gateway.wording import plain
+
 Role = Literal["robot", "submitter", "operator", "auditor", "viewer"]
 Right = Literal["session", "submit", "verb", "read", "read_bodies"]
 
@@ -199,7 +201,7 @@ def _entry(path: Path, number: int, raw: Any) -> TokenEntry:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "it"
-        raise TokenFileUnusable(f"{path}: token {number}: {place}: {first['msg']}.") from None
+        raise TokenFileUnusable(f"{path}: token {number}: {place}: {plain(first)}.") from None
     if entry.expires is not None and entry.expires.tzinfo is None:
         raise TokenFileUnusable(f"{path}: token {number}: expires needs a time zone, for example 2027-01-01T00:00:00Z.")
     return entry

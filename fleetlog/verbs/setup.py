@@ -126,6 +126,7 @@ def token_new(
 
     from fleetlog.when import instant
     from robot_gateway.tokens import new_token, read_tokens, write_tokens
+    from robot_gateway.wording import plain
 
     file = _tokens_file(call, tokens)
     entries = read_tokens(file) if file.exists() else []
@@ -138,7 +139,7 @@ def token_new(
         first = wrong.errors()[0]
         if first["loc"][0] != "name":
             raise wrong_usage(
-                f"{first['msg'].removeprefix('Value error, ')}: use the names of {first['loc'][0]}."
+                f"--{first['loc'][0]}: {plain(first)}."
             ) from None
         raise wrong_usage(
             f"{name!r} cannot be the name of a token: use letters, digits and . _ : - (up to 128)."

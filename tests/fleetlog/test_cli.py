@@ -73,6 +73,9 @@ def sentence_of(err: str) -> str:
         (["robot", "--id", "r1", "--kind", "x"], "is not NAME='COMMAND'"),
         (["robot", "--id", "r 1", "--kind", "x=y"], "cannot be the id of a robot"),
         (["processor"], "the embedded log belongs to one process"),
+        (["up", "--data", "something"], "--data something is not a folder: name one that the log may use for itself."),
+        (["up", "--set", "pool.window_s=abc"], "--set pool.window_s is 'abc': it must be a duration in seconds."),
+        (["up", "--set", "gateway.sessions_max=abc"], "--set gateway.sessions_max is 'abc': write a whole number."),
         (["up", "--set", "gateway.x=1"], "there is no setting gateway.x"),
         (["log", "import", "-"], "an import reads its file twice"),
         (["demo", "--data", "."], "a demonstration needs a fresh folder"),
@@ -207,11 +210,28 @@ def test_what_is_not_retryable_is_said_at_once() -> None:
         Asking(url).post("/v1/pools/p/tasks/t/cancel")
 
     assert len(asked) == 1
-    assert str(refused.value) == (
-        "it is wrong_state (allowed: redrive, discard): the task's state does not allow this verb; the answer lists "
-        "those it allows. [wrong_state]"
-    )
+    assert str(refused.value) == "it is wrong_state, which allows redrive, discard. [wrong_state]"
     assert refused.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "said"),
+    [
+        ("wrong_state", "it is DEAD, which allows redrive, discard", "it is DEAD, which allows redrive, discard."),
+        ("id_conflict", "task t exists with other content", "task t exists with other content: choose a new id."),
+        (
+            "unauthenticated",
+            "a token is needed",
+            "a token is needed: name the file that holds your token with --token-file FILE.",
+        ),
+        ("not_frozen", "pool p is not frozen", "pool p is not frozen: there is nothing to unfreeze."),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_nothing_twice(reason: str, text: str, said: str) -> None:
+    """The remedy is what the text does not say yet, in terms of the command line."""
+    members = {"reason": reason, "detail": text, "allowed": ["redrive", "discard"] if reason == "wrong_state" else None}
+
+    assert str(Refused(409, members)) == f"{said} [{reason}]"
 
 
 def test_when_the_time_is_over_the_command_id_is_told() -> None:

@@ -120,7 +120,7 @@ def test_what_was_interrupted_goes_on_without_a_duplicate(
         ("7", "it is not a task"),
         ("{", "this is not JSON in UTF-8"),
         ('{"kind": "a", "payload": NaN}', "payload: "),
-        ('{"kind": "a", "priority": 10}', "priority: Input should be less than or equal to 9"),
+        ('{"kind": "a", "priority": 10}', "priority: write 9 or less"),
         ('{"kind": "a", "prority": 1}', "prority: there is no field 'prority' here; did you mean priority?"),
         ('{"kind": "a", "slot_cost": "2"}', "slot_cost: "),
         ('{"kind": "a", "retry": {"factor": 0}}', "retry/factor: "),

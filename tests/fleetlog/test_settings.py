@@ -72,7 +72,7 @@ def test_names_of_librdkafka_may_be_quoted_or_nested() -> None:
             {"FLEETLOG_GATWAY_LISTEN": "x"},
             "FLEETLOG_GATWAY_LISTEN is no setting of Fleetlog (did you mean FLEETLOG_GATEWAY_",
         ),
-        ({"FLEETLOG_LOG_PARTITIONS": "0"}, "FLEETLOG_LOG_PARTITIONS: log.partitions is '0': input should be greater"),
+        ({"FLEETLOG_LOG_PARTITIONS": "0"}, "FLEETLOG_LOG_PARTITIONS: log.partitions is '0': write 1 or more"),
         ({"FLEETLOG_LOG_SYNC": "perhaps"}, "log.sync is 'perhaps'"),
         ({"FLEETLOG_LOG_AT": "here"}, "log.at is 'here': write embedded:FOLDER or kafka:HOST:PORT"),
         ({"FLEETLOG_LOG_AT": "kafka:broker"}, "log.at names the broker 'broker': write HOST:PORT"),
@@ -92,7 +92,7 @@ def test_what_is_unknown_or_wrong_is_named(environ: dict[str, str], said: str) -
             "[gateway]\nlisten_on = 'x'\n",
             "fleetlog.toml: there is no setting gateway.listen_on; did you mean gateway.listen?",
         ),
-        ("[gateway]\nlisten = 8780\n", "fleetlog.toml: gateway.listen is 8780: input should be a valid string"),
+        ("[gateway]\nlisten = 8780\n", "fleetlog.toml: gateway.listen is 8780: write a text in quotes"),
         ("gateway = 1\n", "there is no section gateway"),
         ("[gateway\n", "fleetlog.toml is not TOML"),
     ],
@@ -123,7 +123,10 @@ def test_impossible_combinations_are_refused_at_start(tmp_path: Path) -> None:
     assert "an owner may need 10 s to commit" in refusal({"FLEETLOG_GATEWAY_ANSWER_TIMEOUT_S": "5"}, role="up")
     assert "two payloads and their envelope" in refusal({"FLEETLOG_GATEWAY_PAYLOAD_MAX_BYTES": "800000"}, role="up")
     assert "[pool]: window_s must be at least 1" in refusal({"FLEETLOG_POOL_WINDOW_S": "0.5"}, role="up")
-    assert "lease_s must be at least three windows" in refusal({"FLEETLOG_POOL_LEASE_S": "4"}, role="up")
+    said = refusal({"FLEETLOG_POOL_LEASE_S": "4"}, role="up")
+    assert "FLEETLOG_POOL_LEASE_S: lease_s must be at least three windows" in said
+    said = refusal({"FLEETLOG_POOL_LEASE_S": "soon"}, role="up")
+    assert "FLEETLOG_POOL_LEASE_S: pool.lease_s is 'soon': it must be a duration in seconds." in said
     assert "there is no pool setting windw_s" in refusal({"FLEETLOG_POOL_WINDW_S": "4"}, role="up")
     assert load({"FLEETLOG_LOG_AT": "kafka:127.0.0.1:9092"}, role="processor").bootstrap == "127.0.0.1:9092"
 
