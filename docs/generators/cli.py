@@ -20,7 +20,8 @@ Tables go to a terminal, tab-separated lines to a pipe, one JSON object a line w
 | 1 | refused, or found wrong |
 | 2 | wrong usage |
 | 3 | no answer, or the time was over |
-| 130 | interrupted |
+| 130 | interrupted by Ctrl-C (`fleetlog robot`: by a second one; the first ends it in order, with 0) |
+| 143 | ended at once by a second SIGTERM; the first ends every process in order, with 0 |
 """
 COMMON_NOTE: Final = "Every verb takes those of them that it can use; `fleetlog VERB --help` lists them."
 

@@ -157,6 +157,9 @@ def robot(
 
     The payload comes on standard input (a JSON string as its bare text). Exit code 0 is done, with standard output as
     the result; 64, 65, 126 and 127 are fatal; everything else, death by a signal too, is tried again.
+
+    Ctrl-C (or SIGTERM): it takes nothing new, says how many tasks run, waits for them up to --grace, then ends the rest
+    (SIGTERM, 10 s later SIGKILL), and exits with 0. A second one ends them at once: exit code 130, after SIGTERM 143.
     """
     from fleetlog.running import log_to_stderr
     from robot_gateway.sdk.errors import FleetlogError

@@ -43,7 +43,7 @@ from commands.requirements import kind_condition
 from robot_gateway.sdk.context import Answered
 from robot_gateway.sdk.endings import Ending
 from robot_gateway.sdk.errors import FleetlogError
-from robot_gateway.sdk.holdings import Attempt, End, Holdings, Start, Tell, Until
+from robot_gateway.sdk.holdings import Attempt, End, Holdings, Phase, Start, Tell, Until
 from robot_gateway.sdk.outbox import FINAL_TYPES, Message, Outbox
 from robot_gateway.sdk.runner import Runner
 from robot_gateway.sdk.runs import Handler
@@ -244,6 +244,14 @@ class Engine:
             if self.epoch is not None:
                 self.outbox.add(self.outbox.message(Recovered(id=self.outbox.new_id())))
         self.waker.wake()
+
+    def what_goes_on(self) -> str:
+        """What a robot that leaves has to wait for, in words; nothing: ''."""
+        with self.lock:
+            run = sum(attempt.phase is not Phase.ENDED for attempt in self.holdings.attempts.values())
+            ended = len(self.holdings.attempts) - run
+        said = [(run, "task runs", "tasks run"), (ended, "report has no answer", "reports have no answer")]
+        return " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in said if n)
 
     def leave(self, grace_s: float) -> None:
         """Take nothing new, let what runs end within `grace_s`, stop the rest, say bye.

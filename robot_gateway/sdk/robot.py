@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import platform
 import signal
@@ -17,6 +18,8 @@ from robot_gateway.sdk.errors import FleetlogError
 from robot_gateway.sdk.runs import Handler
 from robot_gateway.sdk.session import Session
 from robot_gateway.sdk.websocket import session_url
+
+logger = logging.getLogger("fleetlog")
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -121,9 +124,9 @@ class Robot:
     def run(self, grace_s: float = 30.0) -> None:
         """Serve until SIGTERM or SIGINT (in the main thread), or until the gateway ends it.
 
-        The signal: take nothing new, let what runs end within `grace_s` seconds, stop the rest, say bye. A second
-        one ends at once (SystemExit). Raises FleetlogError if the gateway wants this robot no more: Superseded,
-        TwoPrograms, Forbidden, NoSuchPool and so on.
+        The signal: take nothing new, say what goes on (a warning of the logger), let it end within `grace_s` seconds,
+        stop the rest, say bye. A second one ends at once (SystemExit: 130 for SIGINT, 143 for SIGTERM). Raises
+        FleetlogError if the gateway wants this robot no more: Superseded, TwoPrograms, Forbidden, NoSuchPool and so on.
         """
         asked = threading.Event()
         restore = _on_signals(asked) if threading.current_thread() is threading.main_thread() else _nothing
@@ -133,6 +136,8 @@ class Robot:
             watcher = threading.Thread(target=_set_when_over, args=(engine.ended, asked), daemon=True)
             watcher.start()
             asked.wait()
+            if not engine.ended.is_set() and (waited_for := engine.what_goes_on()):
+                logger.warning("%s; waiting up to %g s, Ctrl-C (or SIGTERM) again ends at once", waited_for, grace_s)
             self.stop(grace_s)
         except SystemExit:
             self._let_go(wait_s=0)

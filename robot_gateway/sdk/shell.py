@@ -5,7 +5,8 @@ there is none. Exit code 0 is done, and what the command printed is the result: 
 array, otherwise as text without the trailing newline (nothing printed: no result; bytes that are not UTF-8 become
 U+FFFD). 64, 65, 126 and 127 are fatal failures, every other code and death by a signal are retryable. On `cancel` and
 at a shutdown the command's process group gets SIGTERM, and SIGKILL after the cancel grace; when the lease is over,
-SIGKILL at once. What a command leaves running in the background is killed when it ends.
+SIGKILL at once. What a command leaves running in the background is killed when it ends. When the robot is killed, or
+stopped for longer than its lease, the nursery kills its commands.
 
 The environment says more: FLEETLOG_TASK, FLEETLOG_ATTEMPT, FLEETLOG_KIND, FLEETLOG_IDEMPOTENCY_KEY, and
 FLEETLOG_CHECKPOINT (the last checkpoint as JSON, if there is one).

@@ -282,3 +282,35 @@ def test_a_command_outlives_its_first_lease(gateway: FakeGateway, tmp_path: Path
     command = "echo 1 2 3 >> {file}; sleep 6; echo done"
     with ShellRobot(gateway, tmp_path / "pids", command=command, stop_after_ms=4_000) as robot:
         robot.session.ack(robot.session.expect("complete", result="done"))
+
+
+# ---- how a robot of commands ends when asked to ----
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_robot_at_work_says_what_it_waits_for(
+    gateway: FakeGateway, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The first signal: one line at once, the task goes on. The second: its end and the task's, with that exit code."""
+    with ShellRobot(gateway, tmp_path / "pids") as robot:
+        stderr = robot.process.stderr
+        assert stderr is not None
+        robot.process.send_signal(number)
+        line = next(line for line in stderr if "waiting" in line)
+        assert "1 task runs; waiting up to 30 s, Ctrl-C (or SIGTERM) again ends at once" in line
+        assert all(map(alive, robot.pids))
+        robot.process.send_signal(number)
+        robot.until_all_are_gone()
+        assert robot.process.wait(CEILING_S) == code
+
+
+def test_a_robot_whose_work_ends_in_time_exits_with_0(gateway: FakeGateway, tmp_path: Path) -> None:
+    """It takes nothing new, the report arrives, it says bye."""
+    command = "echo 1 2 3 >> {file}; while [ ! -e {file}.go ]; do sleep 0.05; done; echo done"
+    with ShellRobot(gateway, tmp_path / "pids", command=command) as robot:
+        robot.process.send_signal(signal.SIGINT)
+        robot.session.ack(robot.session.expect("ready", n=0))
+        (tmp_path / "pids.go").touch()
+        robot.session.ack(robot.session.expect("complete", result="done"))
+        robot.session.ack(robot.session.expect("bye"))
+        assert robot.process.wait(CEILING_S) == 0
