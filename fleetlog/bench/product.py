@@ -42,10 +42,10 @@ def running(log: str, kafka: str | None) -> Iterator[Product]:
     """The product on a fresh log: `memory`, `embedded`, or `kafka` with the brokers' addresses. Raises BenchProblem."""
     with tempfile.TemporaryDirectory(prefix="fleetlog-bench-") as folder:
         if log == "memory":
-            with _in_memory(_settings("embedded", None, Path(folder))) as product:
+            with _in_memory(settings_of("embedded", None, Path(folder))) as product:
                 yield product
             return
-        settings = _settings(log, kafka, Path(folder))
+        settings = settings_of(log, kafka, Path(folder))
         if log == "kafka":
             from streams.kafka_log import init_log
 
@@ -85,14 +85,15 @@ def _in_memory(settings: Settings) -> Iterator[Product]:
         yield Product(served.url, lambda: MemoryLog(store))
 
 
-def _settings(log: str, kafka: str | None, folder: Path) -> Settings:
+def settings_of(log: str, kafka: str | None, folder: Path, partitions: int = 4) -> Settings:
+    """Settings of a log of its own: an embedded one in `folder`, or topics of a new prefix. Raises BenchProblem."""
     if log == "kafka" and not kafka:
         raise BenchProblem("say where the brokers are: --kafka HOST:PORT (`make kafka` starts one)")
     given: dict[str, Any] = {
         "log": {
             "at": f"kafka:{kafka}" if log == "kafka" else f"embedded:{folder}",
             "prefix": f"bench-{uuid.uuid4().hex[:8]}",
-            "partitions": 4,
+            "partitions": partitions,
         },
         "gateway": {"listen": "127.0.0.1:0"},
         "projector": {"folder": str(folder / "tables")},

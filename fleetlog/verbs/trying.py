@@ -113,7 +113,7 @@ def conformance_gateway(
     url: Annotated[
         str | None,
         typer.Argument(
-            metavar="[URL]",
+            metavar="URL",
             envvar="FLEETLOG_GATEWAY",
             help="Default: where the settings let it listen.",
             show_default=False,
@@ -204,10 +204,17 @@ def bench_latency(
     kafka: Brokers = None,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 30.0,
 ) -> None:
-    """Measure the time from submission to assignment, with 50 tasks a second for an idle robot."""
-    from fleetlog.bench.latency import measure_latency
+    """Measure the time from submission to assignment, with 50 tasks a second for an idle robot.
 
-    _measure(call, log, kafka, lambda product: measure_latency(product, seconds))
+    Beside it stands the floor from the same run: bare transactions of the same log at the same pace.
+    """
+    from fleetlog.bench.bare import measure_bare
+    from fleetlog.bench.latency import RATE_PER_S, measure_latency
+
+    def both(product: Any) -> dict[str, Any]:
+        return measure_latency(product, seconds) | measure_bare(log.value, kafka, RATE_PER_S, min(seconds, 10.0))
+
+    _measure(call, log, kafka, both)
 
 
 @verb(
