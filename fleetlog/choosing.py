@@ -14,7 +14,7 @@ from fleetlog.verb import Call
 BAR_FROM: Final = 20
 
 Tasks = Annotated[
-    list[str] | None, typer.Argument(metavar="[TASK]...", help="Ids of tasks; - reads them from standard input.")
+    list[str] | None, typer.Argument(metavar="TASK", help="Ids of tasks; - reads them from standard input.")
 ]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 NeededReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]

@@ -3,10 +3,12 @@
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import typer
 
+from fleetlog.helping import VerbCommand, VerbGroup
 from fleetlog.problems import DONE, INTERRUPTED, NO_ANSWER, REFUSED, WRONG_USAGE, Problem
 from fleetlog.verb import GROUPS, VERBS, Verb
 
@@ -44,6 +46,7 @@ def build(only: str | None = None) -> typer.Typer:
         importlib.import_module(f"fleetlog.verbs.{module}")
     app = typer.Typer(
         name="fleetlog",
+        cls=VerbGroup,
         help=ABOUT,
         no_args_is_help=True,
         rich_markup_mode="rich",
@@ -61,14 +64,13 @@ def build(only: str | None = None) -> typer.Typer:
                 subjects[name] = _subject(name, verb)
                 app.add_typer(subjects[name], name=name, rich_help_panel=verb.group)
             parent, name = subjects[name], verb.words[1]
-        parent.command(name, rich_help_panel=verb.group if parent is app else None, epilog=epilog(verb.examples))(
-            verb.function
-        )
+        panel = verb.group if parent is app else None
+        parent.command(name, cls=VerbCommand, rich_help_panel=panel, epilog=epilog(verb.examples))(verb.function)
     return app
 
 
 def _subject(name: str, first: Verb) -> typer.Typer:
-    return typer.Typer(help=SUBJECTS[name], no_args_is_help=True, epilog=epilog(first.examples))
+    return typer.Typer(cls=VerbGroup, help=SUBJECTS[name], no_args_is_help=True, epilog=epilog(first.examples))
 
 
 def epilog(examples: tuple[str, str]) -> str:
@@ -101,11 +103,11 @@ def run(arguments: list[str]) -> int:
         code = build(arguments[0] if arguments else None)(args=arguments, prog_name="fleetlog", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as error:
-        return _end(error)
+        return _end(error, arguments)
     return code if isinstance(code, int) else DONE
 
 
-def _end(error: BaseException) -> int:
+def _end(error: BaseException, arguments: Sequence[str]) -> int:
     """Says what went wrong in one sentence; the exit code."""
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         error = error.__context__  # click makes an exit code of it
@@ -119,7 +121,7 @@ def _end(error: BaseException) -> int:
         return DONE
     if isinstance(error, typer.Abort):
         return _said("nothing was done: no answer was given (use --yes where nobody can answer).", REFUSED)
-    text, code = sentence(error)
+    text, code = sentence(error, arguments)
     return _said(text, code)
 
 
@@ -128,12 +130,12 @@ def _said(text: str, code: int) -> int:
     return code
 
 
-def sentence(error: BaseException) -> tuple[str, int]:
-    """What to say about an error, and the exit code."""
+def sentence(error: BaseException, arguments: Sequence[str] = ()) -> tuple[str, int]:
+    """What to say about an error of the call with `arguments`, and the exit code."""
     if isinstance(error, Problem):
         return str(error), error.exit_code
     if isinstance(error, _usage_errors()):
-        return _usage_sentence(error), WRONG_USAGE
+        return _meant(arguments) or _usage_sentence(error), WRONG_USAGE
     for name, code in _KNOWN.items():
         module, _, attribute = name.rpartition(".")
         kind = getattr(sys.modules.get(module), attribute, None)
@@ -171,6 +173,14 @@ _EXTRAS: Final = {
 def _usage_errors() -> type[BaseException]:
     """What typer raises for wrong arguments: the class beneath BadParameter, wherever this typer keeps it."""
     return typer.BadParameter.__bases__[0]
+
+
+def _meant(arguments: Sequence[str]) -> str | None:
+    """Where `pools show` was said for `pool show`."""
+    words = (arguments[0].removesuffix("s"), *arguments[1:2]) if arguments else ()
+    if words[:1] == tuple(arguments[:1]) or not any(verb.words == words for verb in VERBS):
+        return None
+    return f"there is no verb `{' '.join(arguments[:2])}`: say `fleetlog {' '.join(words)}`."
 
 
 def _usage_sentence(error: BaseException) -> str:

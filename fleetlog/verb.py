@@ -46,6 +46,7 @@ class Uses(Flag):
     POOL = auto()
     ANY_POOL = auto()
     LOG = auto()
+    KAFKA_LOG = auto()
     PROCESS = auto()
 
 
@@ -159,6 +160,21 @@ def _option(kind: Any, *names: str, panel: str = EVERYWHERE, **how: Any) -> Any:
     return Annotated[kind, typer.Option(*names, rich_help_panel=panel, **how)]
 
 
+_KAFKA: Final = (
+    _option(str | None, "--kafka", panel=PLACE, metavar="HOST:PORT,...", help="The brokers of a Kafka log."),
+    None,
+)
+_CONFIG: Final = (
+    _option(
+        Path | None,
+        "--config",
+        panel=PLACE,
+        metavar="FILE",
+        envvar="FLEETLOG_CONFIG",
+        help="The settings file; default: fleetlog.toml where there is one.",
+    ),
+    None,
+)
 _OPTIONS: Final[dict[Uses, dict[str, tuple[Any, Any]]]] = {
     Uses.POOL: {
         "pool_given": (
@@ -207,22 +223,10 @@ _OPTIONS: Final[dict[Uses, dict[str, tuple[Any, Any]]]] = {
             _option(Path | None, "--data", panel=PLACE, metavar="FOLDER", help="The data folder of an embedded log."),
             None,
         ),
-        "kafka": (
-            _option(str | None, "--kafka", panel=PLACE, metavar="HOST:PORT,...", help="The brokers of a Kafka log."),
-            None,
-        ),
-        "config": (
-            _option(
-                Path | None,
-                "--config",
-                panel=PLACE,
-                metavar="FILE",
-                envvar="FLEETLOG_CONFIG",
-                help="The settings file; default: fleetlog.toml where there is one.",
-            ),
-            None,
-        ),
+        "kafka": _KAFKA,
+        "config": _CONFIG,
     },
+    Uses.KAFKA_LOG: {"kafka": _KAFKA, "config": _CONFIG},
     Uses.PROCESS: {
         "sets": (
             _option(

@@ -7,6 +7,7 @@ from typer.main import get_command
 
 from docs.generators.markdown import code, page, table
 from fleetlog.cli import ABOUT, build
+from fleetlog.helping import usage_name, value_name
 from fleetlog.verb import EVERYWHERE, GROUPS, PLACE, VERBS, Verb
 
 INTRODUCTION: Final = f"""
@@ -82,12 +83,12 @@ def _parameters(command: Any, common: bool) -> list[Any]:
 
 
 def _argument(parameter: Any) -> tuple[str, str]:
-    return code(parameter.metavar or parameter.name.upper()), _text(getattr(parameter, "help", None))
+    return code(usage_name(parameter)), _text(getattr(parameter, "help", None))
 
 
 def _option(parameter: Any) -> tuple[str, str]:
     names = ", ".join((*parameter.opts, *parameter.secondary_opts))
-    value = "" if parameter.is_flag else f" {parameter.metavar or _value(parameter)}"
+    value = "" if parameter.is_flag else f" {value_name(parameter)}"
     notes = [_text(parameter.help)]
     if parameter.required:
         notes.append("Needed.")
@@ -98,14 +99,6 @@ def _option(parameter: Any) -> tuple[str, str]:
     if parameter.envvar:
         notes.append(f"Also {code(parameter.envvar)}.")
     return code(names + value), " ".join(filter(None, notes))
-
-
-def _value(parameter: Any) -> str:
-    """What stands for an option's value that has no name of its own: its choices, or the kind of it."""
-    kind = parameter.type_descriptor.annotation
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(str(choice.value) for choice in kind)
-    return "N" if kind in (int, float) else "TEXT"
 
 
 def _plain(value: Any) -> str:

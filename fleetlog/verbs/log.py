@@ -141,7 +141,7 @@ def _words(record: "Record", value: Any) -> tuple[str, str]:
 def log_export(
     call: Call,
     file: Annotated[
-        Path, typer.Argument(metavar="[FILE]", help="A name that ends in .gz is compressed; - is standard output.")
+        Path, typer.Argument(metavar="FILE", help="A name that ends in .gz is compressed; - is standard output.")
     ] = Path("-"),
 ) -> None:
     """Write events as they are stored, one JSON object a line, with their hashes: the file verifies by itself."""
@@ -237,7 +237,9 @@ def _say_filled(call: Call, written: int, passed_over: int, log_id: str) -> None
 @verb("log backup", LOG, Uses.LOG, ("fleetlog log backup backups", "fleetlog log backup backups --keep 7"))
 def log_backup(
     call: Call,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where to: a new folder, or that of an earlier backup.")
+    ],
     keep: Annotated[
         int | None, typer.Option("--keep", min=1, metavar="N", help="Remove older backups of this log, but N.")
     ] = None,

@@ -68,7 +68,7 @@ STATS_COLUMNS: Final = {
 }
 EVENT_COLUMNS: Final = ("sequence", "at", "type", "subject", "what")
 
-TaskId = Annotated[str, typer.Argument(metavar="TASK")]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 
 
 @verb(
@@ -204,7 +204,7 @@ def _following(call: Call, asked: dict[str, Any]) -> Iterator[Item]:
 @verb("robots", LOOK, POOL_AND_GATEWAY, ("fleetlog robots", "fleetlog robots r1"))
 def robots(
     call: Call,
-    robot: Annotated[str | None, typer.Argument(metavar="[ROBOT]", help="Show this one whole.")] = None,
+    robot: Annotated[str | None, typer.Argument(metavar="ROBOT", help="Show this one whole.")] = None,
     where: Where = "",
     limit: Limit = LIMIT,
     everything: All = False,

@@ -31,7 +31,7 @@ from fleetlog.when import instant
 
 DEAD_COLUMNS: Final = ("id", "kind", "dead_reason", "failures", "lost", "robot", "since_at", "error.message")
 
-Robots = Annotated[list[str], typer.Argument(metavar="ROBOT...", help="Ids of robots; - reads them.")]
+Robots = Annotated[list[str], typer.Argument(metavar="ROBOT", help="Ids of robots; - reads them from standard input.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="An instant, or a span: 2h.")]
 OfTarget = Annotated[str | None, typer.Option("--target", metavar="NAME", help="A target.")]
 OfKind = Annotated[str | None, typer.Option("--kind", metavar="NAME", help="A kind.")]

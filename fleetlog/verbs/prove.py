@@ -84,7 +84,9 @@ def _problem(problem: Any) -> dict[str, Any]:
     Uses.LOG | Uses.POOL,
     ("fleetlog audit history order-17", "fleetlog audit history order-17 --export events.jsonl"),
 )
-def audit_history(call: Call, task: Annotated[str, typer.Argument(metavar="TASK")], export: Export = None) -> None:
+def audit_history(
+    call: Call, task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")], export: Export = None
+) -> None:
     """Show every event of a task as the log has it, however long ago the task ended."""
     events = list(_about(_records(call, export, call.pool), task))
     if not events:
@@ -120,7 +122,7 @@ def audit_at(
     when: Annotated[
         str, typer.Argument(metavar="WHEN", help="An instant, a span back like 2h, or a sequence of the pool: #17.")
     ],
-    task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="Show this task.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Show this task.")] = None,
     where: Annotated[str | None, typer.Option("--where", metavar="FILTER", help="List the tasks that match.")] = None,
     robots: Annotated[bool, typer.Option("--robots", help="List the robots.")] = False,
     export: Export = None,

@@ -9,11 +9,11 @@ import typer
 from fleetlog.asking import part
 from fleetlog.choosing import Reason, body
 from fleetlog.problems import Problem, wrong_usage
-from fleetlog.verb import SET_UP, Call, Uses, verb
+from fleetlog.verb import DEFAULT_POOL, SET_UP, Call, Uses, verb
 
-PoolName = Annotated[str, typer.Argument(metavar="POOL")]
+PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")]
 SettingWords = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Settings: window_s=2 lease_s=6 on_lost=wait ...")
+    list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Settings: window_s=2 lease_s=6 on_lost=wait ...")
 ]
 
 
@@ -51,8 +51,13 @@ def pool_create(call: Call, pool: PoolName, settings: SettingWords = None, reaso
     call.out.say(answer, f"pool {pool} {'created' if answer.get('changed', True) else 'exists already'}")
 
 
-@verb("pool show", SET_UP, Uses.GATEWAY, ("fleetlog pool show default", "fleetlog pool show default --json"))
-def pool_show(call: Call, pool: PoolName) -> None:
+@verb("pool show", SET_UP, Uses.GATEWAY, ("fleetlog pool show", "fleetlog pool show default --json"))
+def pool_show(
+    call: Call,
+    pool: Annotated[
+        str, typer.Argument(metavar="POOL", envvar="FLEETLOG_POOL", help="The pool's name.")
+    ] = DEFAULT_POOL,
+) -> None:
     """Show a pool: its settings, what waits and runs, who owns it."""
     call.out.card(call.gateway.get(f"/v1/pools/{part(pool)}"), skip=("position",))
 
@@ -138,9 +143,7 @@ def token_new(
     except ValidationError as wrong:
         first = wrong.errors()[0]
         if first["loc"][0] != "name":
-            raise wrong_usage(
-                f"--{first['loc'][0]}: {plain(first)}."
-            ) from None
+            raise wrong_usage(f"--{first['loc'][0]}: {plain(first)}.") from None
         raise wrong_usage(
             f"{name!r} cannot be the name of a token: use letters, digits and . _ : - (up to 128)."
         ) from None
@@ -165,7 +168,11 @@ def token_list(call: Call, tokens: TokensFile = None) -> None:
 
 
 @verb("token revoke", SET_UP, Uses.LOG, ("fleetlog token revoke bob", "fleetlog token revoke eve --tokens tokens.toml"))
-def token_revoke(call: Call, name: Annotated[str, typer.Argument(metavar="NAME")], tokens: TokensFile = None) -> None:
+def token_revoke(
+    call: Call,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name: see `token list`.")],
+    tokens: TokensFile = None,
+) -> None:
     """Withdraw a token: within 5 s gateways refuse it and close its sessions."""
     from robot_gateway.tokens import read_tokens, write_tokens
 

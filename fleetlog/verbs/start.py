@@ -37,7 +37,7 @@ def up(call: Call, listen: Listen = None, tokens: Tokens = None) -> None:
 @verb(
     "gateway",
     START,
-    Uses.LOG | Uses.PROCESS,
+    Uses.KAFKA_LOG | Uses.PROCESS,
     ("fleetlog gateway --kafka 127.0.0.1:9092", "fleetlog gateway --kafka 127.0.0.1:9092 --listen 127.0.0.1:8790"),
 )
 def gateway(call: Call, listen: Listen = None, tokens: Tokens = None) -> None:
@@ -53,7 +53,7 @@ def gateway(call: Call, listen: Listen = None, tokens: Tokens = None) -> None:
 @verb(
     "processor",
     START,
-    Uses.LOG | Uses.PROCESS,
+    Uses.KAFKA_LOG | Uses.PROCESS,
     (
         "fleetlog processor --kafka 127.0.0.1:9092",
         "fleetlog processor --kafka 127.0.0.1:9092 --set processor.batch_max=200",
@@ -72,7 +72,7 @@ def processor(call: Call) -> None:
 @verb(
     "projector",
     START,
-    Uses.LOG | Uses.PROCESS,
+    Uses.KAFKA_LOG | Uses.PROCESS,
     (
         "fleetlog projector --kafka 127.0.0.1:9092",
         "fleetlog projector --kafka 127.0.0.1:9092 --set projector.ended_days=7",

@@ -88,7 +88,7 @@ CommandId = Annotated[
 )
 def submit(
     call: Call,
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="What is to be done.")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="What is to be done.")] = None,
     payload: Annotated[
         str | None, typer.Option("--payload", metavar="JSON|TEXT|@FILE|-", help="What it is to be done with.")
     ] = None,
@@ -126,8 +126,12 @@ def submit(
     lease: Annotated[float | None, typer.Option("--lease", metavar="SECONDS", help="At least three windows.")] = None,
     accept: Annotated[float | None, typer.Option("--accept", metavar="SECONDS", help="Time to accept.")] = None,
     failures_max: Annotated[int | None, typer.Option("--failures-max", min=1, max=100, help="Then it is dead.")] = None,
-    backoff_first: Annotated[float | None, typer.Option("--backoff-first", metavar="SECONDS", min=0)] = None,
-    backoff_max: Annotated[float | None, typer.Option("--backoff-max", metavar="SECONDS", min=0)] = None,
+    backoff_first: Annotated[
+        float | None, typer.Option("--backoff-first", metavar="SECONDS", min=0, help="Wait after its first failure.")
+    ] = None,
+    backoff_max: Annotated[
+        float | None, typer.Option("--backoff-max", metavar="SECONDS", min=0, help="The longest wait after one.")
+    ] = None,
     lost_max: Annotated[
         int | None, typer.Option("--lost-max", min=1, max=100, help="Robots it may lose before it is dead.")
     ] = None,
@@ -324,7 +328,10 @@ def _wait_for_all(call: Call, ids: list[str]) -> None:
 
 
 @verb("wait", WORK, POOL_AND_GATEWAY, ("fleetlog wait order-17", "fleetlog wait order-17 order-18 --timeout 60"))
-def wait(call: Call, tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="Ids; - reads them.")]) -> None:
+def wait(
+    call: Call,
+    tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="Ids; - reads them from standard input.")],
+) -> None:
     """Wait until tasks have ended. Exit code 1 where one was not completed, 3 when the time is over."""
     give_up = None if call.timeout_s is None else time.monotonic() + call.timeout_s
     otherwise = []
@@ -340,7 +347,7 @@ def wait(call: Call, tasks: Annotated[list[str], typer.Argument(metavar="TASK...
 @verb("result", WORK, POOL_AND_GATEWAY, ("fleetlog result order-17", "fleetlog result order-17 --wait --json"))
 def result(
     call: Call,
-    task: Annotated[str, typer.Argument(metavar="TASK")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end first.")] = False,
 ) -> None:
     """Print what a task came to: a text as it is, anything else as JSON."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,6 +45,8 @@ def sentence_of(err: str) -> str:
     [
         (["nope"], "no such command 'nope'; see `fleetlog --help`."),
         (["taks"], "see `fleetlog --help`."),
+        (["pools", "show", "default"], "there is no verb `pools show`: say `fleetlog pool show`."),
+        (["processor", "--data", "x"], "no such option: --data"),
         (["tasks", "--nope"], "no such option: --nope; see `fleetlog tasks --help`."),
         (["result"], "missing argument 'TASK'; see `fleetlog result --help`."),
         (["discard", "t1"], "missing option '--reason'; see `fleetlog discard --help`."),
@@ -374,6 +377,24 @@ def test_one_verb_is_built_alone() -> None:
 
     assert set(getattr(alone, "commands", {"tasks": 1})) <= {"tasks"}
     assert {verb.words[0] for verb in VERBS} == set(whole.commands)
+
+
+def test_each_help_says_what_every_word_of_it_means(cli: CommandLine) -> None:
+    """No argument or option without an explanation, no name of a Python type, no bracket within a bracket."""
+    from typer.main import get_command
+
+    for verb in VERBS:
+        command: Any = get_command(entry.build("--help"))
+        for word in verb.words:
+            command = command.commands[word]
+        assert [parameter.name for parameter in command.params if not parameter.help] == [], verb.words
+    for words in (["cancel"], ["pool", "set"], ["submit"], ["wait"], ["pool"], []):
+        told = cli(*words, "--help").out
+        assert not re.search(r"<\w|\[\[|list\[|\{", told), words
+    assert "Usage: fleetlog pool show [OPTIONS] [POOL]" in cli("pool", "show", "--help").out
+    assert "Usage: fleetlog cancel [OPTIONS] [TASK]..." in cli("cancel", "--help").out
+    assert "Usage: fleetlog wait [OPTIONS] TASK..." in cli("wait", "--help").out
+    assert "--data" not in cli("gateway", "--help").out
 
 
 def test_help_is_there_at_once() -> None:
