@@ -5,6 +5,7 @@ Results go to standard output; notes, questions and progress to standard error. 
 
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -114,6 +115,17 @@ class Output:
         for name, value in shown:
             grid.add_row(Text(name, style="dim"), styled(name, value))
         self.console().print(grid)
+
+    def stop_if_nobody_reads(self) -> None:
+        """Raises BrokenPipeError where whoever read our output has gone, though there is nothing to print just now."""
+        try:
+            poll = select.poll()
+            poll.register(sys.stdout.fileno(), 0)
+            gone = any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
+        except (AttributeError, OSError, ValueError):
+            return  # no descriptor behind it, or no poll on this system
+        if gone:
+            raise BrokenPipeError
 
     # ---- beside the results ----
 

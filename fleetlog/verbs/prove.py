@@ -69,6 +69,8 @@ def audit_verify(call: Call, export: Export = None) -> None:
         if report.verified and not call.out.quiet:
             for pool, head in sorted(report.heads.items()):
                 call.out.text(f"{pool}\t{head.events} events\tverified to {head.sequence}\t{head.hash.hex()}")
+            if not report.heads:
+                call.out.note("the log has no events yet: there is nothing to verify.")
     if not report.verified:
         raise Problem(f"the log does not verify: {report.wrong} things are wrong in {report.events} events.")
 

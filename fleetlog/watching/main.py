@@ -54,6 +54,7 @@ def _print(told: "queue.SimpleQueue[Item]", watcher: FleetWatcher, out: Output, 
         try:
             event = told.get(timeout=0.5 if give_up is None else max(0.0, min(0.5, give_up - time.monotonic())))
         except queue.Empty:
+            out.stop_if_nobody_reads()
             continue
         if out.as_json:
             out.json(event)

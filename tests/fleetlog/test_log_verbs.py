@@ -94,6 +94,8 @@ def test_an_export_verifies_by_itself_and_one_bit_is_found(cli: CommandLine, poo
     assert (cut.code, "the log does not verify" in cut.err) == (1, True)
     Path("cut.jsonl.gz").write_bytes(Path("all.jsonl.gz").read_bytes()[:-30])
     Path("text.jsonl").write_text("hello\n")
+    Path("empty.jsonl").write_text("")
+    assert "has no events yet: there is nothing to verify" in cli("audit", "verify", "--export", "empty.jsonl").err
     assert "is damaged after line" in cli("log", "import", "cut.jsonl.gz", "--data", "restored").err
     assert "line 1 of text.jsonl is damaged" in cli("audit", "verify", "--export", "text.jsonl").err
 

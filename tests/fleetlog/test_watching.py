@@ -102,7 +102,7 @@ def test_the_watcher_follows_a_fleet(fleet: Fleet, pool: str) -> None:
     try:
         assert watcher.follows.wait(60)
         world.hold("order-23")
-        picture = until(lambda: watcher.picture().held and watcher.picture(), "a task that is held")
+        picture = until(lambda: "RUNNING" in (now := watcher.picture()).tasks and now.held and now, "a task that runs")
         assert [task["id"] for task in picture.held["worker"]] == ["order-23"]
         assert picture.tasks == {"COMPLETED": 1, "RUNNING": 1}
         assert picture.trouble is None
@@ -142,6 +142,21 @@ def test_a_pipe_gets_lines_and_the_time_ends_it(cli: CommandLine, pool: str) -> 
 
     assert "no gateway answers" in cli("watch", "--gateway", f"http://127.0.0.1:{free_port()}").err
     assert cli("watch", "--timeout", "0.5").code == 0
+
+
+def test_it_ends_when_its_reader_has_gone(cli: CommandLine, pool: str) -> None:
+    """`watch | head -1`: without another event to print it ends by itself, with 0 and without a word."""
+    cli("pool", "create", pool)
+    watching = subprocess.Popen([PROGRAM, "watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    lines = watching.stdout
+    os.set_blocking(lines.fileno(), False)
+    until(lambda: cli("submit", "k").code == 0 and lines.readline(), "a line")
+    lines.close()
+
+    assert watching.wait(60) == 0
+    assert watching.stderr.read() == ""
 
 
 def test_a_terminal_gets_the_view(pool: str, cli: CommandLine) -> None:
