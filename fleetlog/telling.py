@@ -103,9 +103,10 @@ def _late(event: Event) -> str:
 
 
 def _assigned(event: Event) -> str:
-    return (
-        f"assigned to {event.get('robot')} (attempt {event.get('attempt')}, waited {_seconds(event.get('waited_ms'))})"
-    )
+    # The time counts from when the task was first due, so that for later attempts it holds the earlier ones too.
+    attempt, time = event.get("attempt"), _seconds(event.get("waited_ms"))
+    waited = f"{time} after it was first due" if isinstance(attempt, int) and attempt > 1 else f"waited {time}"
+    return f"assigned to {event.get('robot')} (attempt {attempt}, {waited})"
 
 
 def _taken(event: Event) -> str:

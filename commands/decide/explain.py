@@ -41,7 +41,7 @@ def _open(state: PoolState, task: Task, now: int) -> dict[str, Any]:
 def _ended(state: PoolState, task_id: str, ended: Ended, now: int) -> dict[str, Any]:
     """How it ended; what an attempt of it still holds, if anything."""
     holds = _still_held(state, task_id, ended.attempt, now)
-    text = f"{task_id} is {ended.state} since {span(now - ended.ended_at)}"
+    text = f"{task_id} is {ended.state}, ended {span(now - ended.ended_at)} ago"
     if ended.robot is not None:
         text += f", by robot {ended.robot} in attempt {ended.attempt}" + (", which told it late" if ended.late else "")
     answer: dict[str, Any] = {

@@ -171,7 +171,7 @@ class Play:
             refused = [entry for entry in answer["tasks"] if "task" not in entry]
             if refused:
                 raise DemoFault(f"a task was refused: {refused[0]['problem'].get('detail')}")
-        self._diary.remark(f"{len(files):,} tasks submitted, one for each file")
+        self._diary.remark(f"{len(files):,} tasks submitted, for as many of the {self.total:,} files")
         asking.close()
 
     # ---- waiting ----

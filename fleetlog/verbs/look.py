@@ -44,6 +44,7 @@ POOL_COLUMNS: Final = (
     "tasks.WAITING",
     "tasks.RUNNING",
     "tasks.DEAD",
+    "tasks.COMPLETED",
     "robots.IDLE",
     "robots.BUSY",
     "robots.OFFLINE",
@@ -194,7 +195,9 @@ def _following(call: Call, asked: dict[str, Any]) -> Iterator[Item]:
     position: str | None = None
     while True:
         for told in call.gateway.stream(position, **asked):
-            if told is not None:
+            if told is None:
+                call.out.stop_if_nobody_reads()
+            else:
                 position = told.position
                 yield told.data
         if position is None:

@@ -79,7 +79,9 @@ def _robot_rows(picture: Picture) -> list[tuple[Text, Text, Text, Text]]:
         )
         held = picture.held.get(name, ())
         if not held:
-            rows.append((*head, Text(f"since {age(str(robot.get('since_at', '')), now)}", style="dim")))
+            rows.append(
+                (*head, Text(f"for {age(str(robot.get('since_at', '')), now).removesuffix(' ago')}", style="dim"))
+            )
         for number, task in enumerate(held):
             rows.append((*(head if number == 0 else (Text(), Text(), Text())), _work(task)))
     return rows
