@@ -58,7 +58,7 @@ def _command(program: Any, verb: Verb) -> Any:
 
 def _common(program: Any) -> str:
     rows: dict[str, tuple[str, str]] = {}
-    for verb in VERBS:
+    for verb in sorted(VERBS, key=lambda verb: GROUPS.index(verb.group)):  # whatever order they were loaded in
         for parameter in _parameters(_command(program, verb), common=True):
             rows.setdefault(parameter.opts[-1], _option(parameter))
     return table(("option", ""), rows.values())
