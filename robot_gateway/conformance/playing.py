@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from robot_gateway.conformance.act import Act
@@ -72,10 +73,25 @@ def play_robot(command: Sequence[str], rows: Sequence[Row[Act]], at_once: int, p
         return played
 
     try:
-        _meet(programs.start, patience_s)
+        _beside(partial(_meet, programs.start, patience_s))
         yield from _in_order([job(row) for row in rows], at_once, programs.end)
     finally:
         programs.end()
+
+
+def _beside(step: Callable[[], None]) -> None:
+    """Does `step` in a thread of its own: Ctrl-C, which comes to the main one, never falls between the start of a
+    program and the noting of it."""
+    done = Future[None]()
+
+    def work() -> None:
+        try:
+            done.set_result(step())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, name="first meeting", daemon=True).start()
+    done.result()
 
 
 class _Programs:

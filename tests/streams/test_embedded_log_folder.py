@@ -133,7 +133,7 @@ def test_what_cannot_be_a_log_is_refused_with_a_sentence(tmp_path: Path) -> None
         ("foreign", {}, "use another folder"),
         ("newer", {}, "layout 2, newer than this Fleetlog knows: update it"),
         ("odd", {}, "does not name the layout"),
-        ("format", {}, "format 99, newer than this Fleetlog writes: update it"),
+        ("format", {}, "format 99, this Fleetlog knows formats up to 1: install a newer one"),
         ("here", {"partitions": 4}, "has 3 partitions, not 4"),
     ]
     for name, options, sentence in cases:

@@ -301,7 +301,7 @@ def test_a_batch_that_takes_longer_than_a_window_is_an_outage(office: Office, mo
 
 
 def test_snapshots_spare_the_fold(office: Office) -> None:
-    """F06: a successor begins from the newest good snapshot; a bad one is skipped for the other, or for the whole log."""
+    """F06: a successor begins from the newest good one; a bad one is skipped for the other, or for all of the log."""
     made = Office(MemoryStore(partitions=1), defaults=FAST, snapshot_events=5)
     made.open()
     for n in range(20):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -29,7 +28,7 @@ def test_a_process_ends_with_the_one_that_began_it() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, cwd=PROJECT)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
-    os.kill(child, 0)
+    until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", "the child to have asked")
     parent.send_signal(signal.SIGKILL)
     parent.wait()
 
