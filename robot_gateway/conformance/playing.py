@@ -86,7 +86,8 @@ def _beside(step: Callable[[], None]) -> None:
 
     def work() -> None:
         try:
-            done.set_result(step())
+            step()
+            done.set_result(None)
         except BaseException as error:
             done.set_exception(error)
 
