@@ -52,7 +52,7 @@ PRODUCER: Final[dict[str, Any]] = {
     "message.max.bytes": RECORD_BYTES_MAX,
 }
 APPENDING: Final[dict[str, Any]] = {
-    "linger.ms": 2,
+    "linger.ms": 0,
     "message.timeout.ms": 30_000,
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 262_144,
