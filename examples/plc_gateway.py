@@ -80,6 +80,7 @@ class Device:
     # ---- saying things ----
 
     def new_id(self) -> str:
+        """An id that no message of this program had."""
         self.counter += 1
         return f"{self.boot}.{self.counter}"
 
@@ -99,6 +100,7 @@ class Device:
         return held
 
     def numbered(self, body: Message) -> Message:
+        """The message with epoch and number of the session."""
         self.seq += 1
         return {**body, "epoch": self.epoch, "seq": self.seq}
 
@@ -149,6 +151,7 @@ class Device:
             handler(message)
 
     def on_welcome(self, welcome: Message) -> None:
+        """The session begins."""
         self.epoch, self.seq, self.tries = welcome["epoch"], 0, 0
         self.heartbeat_s = welcome["heartbeat_every_ms"] / 1000
         self.beats.clear()
@@ -160,6 +163,7 @@ class Device:
         self.say("ready", n=0 if self.leaving else 1)
 
     def on_assign(self, assign: Message) -> None:
+        """A task: accept it if there is a machine for it."""
         key = {"task": assign["task"], "attempt": assign["attempt"]}
         answered = [m for m in self.pending.values() if key.items() <= m["body"].items()]
         if answered:  # a repeat gets the same answer
@@ -175,6 +179,7 @@ class Device:
             self.say("accept", **key)
 
     def on_ack(self, ack: Message) -> None:
+        """A message is in the log: an accept starts the work."""
         message = self.pending.pop(ack["of"], None)
         if message is None:
             return
@@ -185,6 +190,7 @@ class Device:
         self.over = self.over or message["body"]["type"] == "bye"
 
     def on_refused(self, refused: Message) -> None:
+        """A message is not taken: send it again later, or give it up."""
         message = self.pending.get(refused["of"] or "")
         if refused["reason"] in ("no_session", "hello_first"):
             self.session = ""
@@ -198,6 +204,7 @@ class Device:
             raise SystemExit(f"{self.name}: {refused['reason']}: {refused['text']}")
 
     def on_heartbeat_ack(self, ack: Message) -> None:
+        """The lease goes on from the sending of that heartbeat."""
         sent_at, named = self.beats.pop(ack["of"], (0.0, set()))
         if self.assign is not None and (self.assign["task"], self.assign["attempt"]) in named:
             self.renewed_at = max(self.renewed_at, sent_at)
@@ -208,6 +215,7 @@ class Device:
             self.on_cancel(notice)
 
     def on_stop(self, notice: Message) -> None:
+        """The lease is over: the machine stops at once."""
         if self.assign is not None and (notice["task"], notice["attempt"]) == (
             self.assign["task"],
             self.assign["attempt"],
@@ -215,6 +223,7 @@ class Device:
             self.told = "stop"
 
     def on_cancel(self, notice: Message) -> None:
+        """Nobody wants the task any more."""
         if self.assign is not None and (notice["task"], notice["attempt"]) == (
             self.assign["task"],
             self.assign["attempt"],
@@ -222,9 +231,11 @@ class Device:
             self.told = self.told or "cancel"
 
     def on_moved(self, moved: Message) -> None:
+        """The gateway goes away: come again."""
         self.session, self.not_before = "", now() + moved["after_ms"] / 1000
 
     def on_superseded(self, superseded: Message) -> None:
+        """Another program has this robot's id."""
         raise SystemExit(f"{self.name}: a newer session took over ({superseded['reason']})")
 
     # ---- the thread that talks ----

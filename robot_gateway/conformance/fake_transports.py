@@ -67,6 +67,7 @@ class SocketSession(Session):
             self.ended.set()
 
     def send(self, message: dict[str, Any]) -> None:
+        """As in the base class."""
         self.send_raw(json.dumps(message, ensure_ascii=False).encode())
 
     def send_raw(self, text: bytes) -> None:
@@ -83,12 +84,14 @@ class SocketSession(Session):
             self._flush()
 
     def close(self, code: int, reason: str = "") -> None:
+        """As in the base class."""
         with self._lock:
             if self._protocol.state is State.OPEN:
                 self._protocol.send_close(code, reason)
                 self._flush()
 
     def cut(self) -> None:
+        """As in the base class."""
         # Linger 0: the other side sees a reset.
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._sock.shutdown(socket.SHUT_RDWR)
@@ -118,12 +121,14 @@ class PollSession(Session):
         self._polls = 0
 
     def send(self, message: dict[str, Any]) -> None:
+        """As in the base class."""
         with self._changed:
             self._count += 1
             self._messages.append((self._count, message))
             self._changed.notify_all()
 
     def close(self, code: int, reason: str = "") -> None:
+        """As in the base class."""
         with self._changed:
             self._closed = {"closed": code, "reason": reason}
             self._changed.notify_all()

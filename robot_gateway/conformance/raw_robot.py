@@ -188,12 +188,14 @@ class WebSocketRobot(RawRobot):
         must(self.connection.subprotocol == PROTOCOL, f"the subprotocol {PROTOCOL}", self.connection.subprotocol)
 
     def send(self, text: str) -> None:
+        """As in the base class."""
         try:
             self.connection.send(text)
         except ConnectionClosed as closed:
             raise _closed(closed) from None
 
     def receive(self) -> list[Message]:
+        """As in the base class."""
         try:
             return [_object(read_message(self.connection.recv(timeout=1.0)))]
         except TimeoutError:
@@ -202,6 +204,7 @@ class WebSocketRobot(RawRobot):
             raise _closed(closed) from None
 
     def leave(self) -> None:
+        """As in the base class."""
         self._stack.close()
 
 
@@ -219,9 +222,11 @@ class PollingRobot(RawRobot):
         self.client = httpx.Client(base_url=url, headers=self.headers, timeout=patience_s)
 
     def send(self, text: str) -> None:
+        """As in the base class."""
         self.outbox.append(text)
 
     def receive(self) -> list[Message]:
+        """As in the base class."""
         if self._closed is not None:
             raise self._closed
         outbox, self.outbox = self.outbox, []
@@ -247,6 +252,7 @@ class PollingRobot(RawRobot):
             raise Broken("an answer to a poll", f"{type(failed).__name__} ({failed})") from None
 
     def leave(self) -> None:
+        """As in the base class."""
         self.client.close()
 
 
