@@ -31,7 +31,7 @@ run: $(STAMP)  ## the main job before your eyes on a fresh data folder, then go 
 
 test: $(STAMP)  ## every test, a genuine Apache Kafka included
 	@$(BIN)/python -m tests.support.kafka_home
-	@$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, import rules
 	$(BIN)/ruff format --check .

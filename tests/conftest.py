@@ -39,3 +39,17 @@ def own_broker() -> Iterator[Broker]:
     """A broker for this test alone, which it may kill, pause and restart; it has one proxy."""
     with Broker(proxies=1) as running:
         yield running
+
+
+LONG = ("system", "sim", "model", "fuzz", "streams", "support", "docs", "fleetlog")
+"""Folders whose files take long, mostly waiting: they begin first, so that none is left over at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of LONG folders come first."""
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return LONG.index(folder) if folder in LONG else len(LONG)
+
+    items.sort(key=place)

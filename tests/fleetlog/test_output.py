@@ -126,10 +126,12 @@ def test_a_terminal_gets_a_table_with_headings() -> None:
     assert "\x1b[3" not in text
 
 
+HOURS_AGO = (datetime.now(UTC) - timedelta(hours=7, minutes=40, seconds=30)).isoformat(timespec="milliseconds")
+"""As an age it is equally wide whenever the tests run."""
 TASKS: list[dict[str, Any]] = [
     {"id": f"5f0c2b1e-8a1d-5b1e-9d5e-0123456789a{n}", "kind": "checksum", "state": "COMPLETED", "priority": 3,
-     "target": "dock-7" if n else None, "robot": "r1", "attempt": 2, "submitted_at": "2026-11-30T09:15:00.000Z",
-     "since_at": "2026-11-30T09:15:00.000Z"}
+     "target": "dock-7" if n else None, "robot": "r1", "attempt": 2, "submitted_at": HOURS_AGO,
+     "since_at": HOURS_AGO}
     for n in range(3)
 ]  # fmt: skip
 FIGURES: list[dict[str, Any]] = [
