@@ -12,7 +12,6 @@ from commands.messages import (
     Assign,
     AttemptNotice,
     Bye,
-    Checkpoint,
     Complete,
     Hello,
     Ready,
@@ -26,7 +25,6 @@ from robot_gateway.sdk.context import Answered
 from robot_gateway.sdk.endings import Ending, Why, completed_with, failed
 from robot_gateway.sdk.holdings import Attempt, End, Holdings, Run, Start, Tell
 from robot_gateway.sdk.outbox import Message, Outbox
-from robot_gateway.sdk.wire import with_field
 
 FRAMES_BYTES: Final = 1 << 20
 WELCOME_WITHIN_S: Final = 5.0
@@ -293,17 +291,7 @@ class SimRobot:
 
     def save_checkpoint(self, attempt: Attempt, value: bytes, on_answer: Answered = lambda answer: None) -> None:
         """The next checkpoint; `value` is encoded JSON."""
-        number = attempt.checkpoint_number + 1
-        head = Checkpoint(id=self.outbox.new_id(), task=attempt.task, attempt=attempt.number, number=number, value=None)
-        message = Message(head.id, head.type, with_field(encode_robot_message(head), "value", value), attempt.key)
-
-        def answered(answer: Any) -> None:
-            if isinstance(answer, Ack):
-                attempt.checkpoint_number = number
-            on_answer(answer)
-
-        message.on_answer = answered
-        self.outbox.add(message)
+        self.holdings.checkpoint(attempt, value, on_answer)
         self._pump()
 
     def lie(self) -> None:

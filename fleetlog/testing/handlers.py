@@ -112,10 +112,7 @@ class HandlerRun:
 
     def progress(self, percent: int | None, note: str | None) -> None:
         """As in `context.Link`."""
-        if percent is not None:
-            self.attempt.progress = percent
-        if note is not None:
-            self.attempt.note = note
+        self.attempt.note_progress(percent, note)
 
     def checkpoint(self, value: bytes, on_answer: Answered) -> None:
         """As in `context.Link`."""

@@ -13,7 +13,7 @@ from fleetlog.output import Item
 from fleetlog.problems import Problem, wrong_usage
 from fleetlog.submitting import deadlines_of, payload_of
 from fleetlog.verb import MEND, POOL_AND_GATEWAY, Call, verb
-from fleetlog.verbs.work import (
+from fleetlog.verbs.task_options import (
     EndBy,
     Label,
     NotBefore,
@@ -25,8 +25,8 @@ from fleetlog.verbs.work import (
     StartBy,
     Then,
     ThenOption,
-    changes,
 )
+from fleetlog.verbs.work import changes
 from fleetlog.when import instant
 
 DEAD_COLUMNS: Final = ("id", "kind", "dead_reason", "failures", "lost", "robot", "since_at", "error.message")

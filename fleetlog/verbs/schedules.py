@@ -15,16 +15,24 @@ from fleetlog.problems import wrong_usage
 from fleetlog.submitting import deadlines_of, labels_of, payload_of, task_fields
 from fleetlog.telling import schedule_words
 from fleetlog.verb import POOL_AND_GATEWAY, SET_UP, Call, verb
-from fleetlog.verbs.work import (
+from fleetlog.verbs.task_options import (
+    Accept,
+    FailuresMax,
     Label,
-    Late,
-    OnLost,
-    Pass,
+    LateOption,
+    Lease,
+    LimitKey,
+    LostMax,
+    LostWait,
+    OnLostOption,
+    PassOption,
+    Payload,
     Prefer,
     Priority,
     Require,
     RunWithin,
     SlotCost,
+    Target,
     Then,
     ThenOption,
 )
@@ -78,33 +86,23 @@ def schedule_set(
     jitter: Annotated[
         str | None, typer.Option("--jitter", metavar="SPAN", help="Each firing is late by up to that.")
     ] = None,
-    payload: Annotated[
-        str | None, typer.Option("--payload", metavar="JSON|TEXT|@FILE|-", help="What it is to be done with.")
-    ] = None,
+    payload: Payload = None,
     priority: Priority = None,
-    target: Annotated[
-        str | None, typer.Option("--target", metavar="NAME", help="What it is done to: one task of it at a time.")
-    ] = None,
-    limit_key: Annotated[
-        str | None, typer.Option("--limit-key", metavar="KEY", help="What `fleetlog limit set key` limits.")
-    ] = None,
+    target: Target = None,
+    limit_key: LimitKey = None,
     require: Require = None,
     prefer: Prefer = None,
     slot_cost: SlotCost = None,
     run_within: RunWithin = None,
     then: ThenOption = Then.alarm,
-    lease: Annotated[float | None, typer.Option("--lease", metavar="SECONDS", help="At least three windows.")] = None,
-    accept: Annotated[float | None, typer.Option("--accept", metavar="SECONDS", help="Time to accept.")] = None,
-    failures_max: Annotated[int | None, typer.Option("--failures-max", min=1, max=100, help="Then it is dead.")] = None,
-    lost_max: Annotated[
-        int | None, typer.Option("--lost-max", min=1, max=100, help="Robots it may lose before it is dead.")
-    ] = None,
-    on_lost: Annotated[OnLost | None, typer.Option("--on-lost", help="When its robot falls silent.")] = None,
-    lost_wait: Annotated[
-        float | None, typer.Option("--lost-wait", metavar="SECONDS", min=0, help="With --on-lost wait.")
-    ] = None,
-    passing: Annotated[Pass | None, typer.Option("--pass", help="Who may pass it on its target in back-off.")] = None,
-    late: Annotated[Late | None, typer.Option("--late", help="What becomes of a late result.")] = None,
+    lease: Lease = None,
+    accept: Accept = None,
+    failures_max: FailuresMax = None,
+    lost_max: LostMax = None,
+    on_lost: OnLostOption = None,
+    lost_wait: LostWait = None,
+    passing: PassOption = None,
+    late: LateOption = None,
     label: Label = None,
 ) -> None:
     """Set a schedule, or replace it: a task is submitted at each of its instants from now on.

@@ -16,35 +16,35 @@ from fleetlog.output import Item, duration
 from fleetlog.problems import Problem, no_answer, wrong_usage
 from fleetlog.submitting import deadlines_of, labels_of, payload_of, task_fields
 from fleetlog.verb import POOL_AND_GATEWAY, WORK, Call, verb
+from fleetlog.verbs.task_options import (
+    Accept,
+    EndBy,
+    FailuresMax,
+    Label,
+    LateOption,
+    Lease,
+    LimitKey,
+    LostMax,
+    LostWait,
+    NotBefore,
+    OnLostOption,
+    PassOption,
+    Payload,
+    Prefer,
+    Priority,
+    Require,
+    RunWithin,
+    SlotCost,
+    StartBy,
+    Target,
+    Then,
+    ThenOption,
+)
 from fleetlog.when import instant, span_s
 
 ENDED: Final = frozenset({"COMPLETED", "CANCELLED", "DEAD", "DISCARDED"})
 EXPLAIN_AFTER_S: Final = 2.0
 """How long `--wait` is silent before it says why the task waits."""
-
-
-class Then(StrEnum):
-    """What happens when a deadline passes."""
-
-    alarm = "alarm"
-    dead = "dead"
-    cancel = "cancel"
-
-
-class OnLost(StrEnum):
-    """What follows when a robot falls silent."""
-
-    requeue = "requeue"
-    wait = "wait"
-    ask = "ask"
-    never = "never"
-
-
-class Pass(StrEnum):
-    """Which tasks of a target may pass one that backs off."""
-
-    higher = "higher"
-    all = "all"
 
 
 class BadLines(StrEnum):
@@ -54,27 +54,6 @@ class BadLines(StrEnum):
     skip = "skip"
 
 
-class Late(StrEnum):
-    """What becomes of a late `complete`."""
-
-    accept = "accept"
-    record = "record"
-
-
-Require = Annotated[
-    list[str] | None, typer.Option("--require", metavar="CONDITION", help="What the robot must have: gpu, gpu_mem>=16.")
-]
-Prefer = Annotated[list[str] | None, typer.Option("--prefer", metavar="CONDITION", help="What it had better have.")]
-Priority = Annotated[int | None, typer.Option("--priority", min=0, max=9, help="0 (default) to 9.")]
-SlotCost = Annotated[int | None, typer.Option("--slot-cost", min=1, max=1024, help="Slots it takes; default: 1.")]
-NotBefore = Annotated[str | None, typer.Option("--not-before", metavar="WHEN", help="An instant, or a span: 2h.")]
-Label = Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="For filters.")]
-StartBy = Annotated[str | None, typer.Option("--start-by", metavar="WHEN", help="Deadline for the start.")]
-EndBy = Annotated[str | None, typer.Option("--end-by", metavar="WHEN", help="Deadline for the end.")]
-RunWithin = Annotated[
-    float | None, typer.Option("--run-within", metavar="SECONDS", min=0.001, help="Limit for one attempt.")
-]
-ThenOption = Annotated[Then, typer.Option("--then", help="What happens when one of these deadlines passes.")]
 CommandId = Annotated[
     str | None, typer.Option("--command-id", metavar="UUID", help="Asking again with the same one is safe.")
 ]
@@ -89,9 +68,7 @@ CommandId = Annotated[
 def submit(
     call: Call,
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="What is to be done.")] = None,
-    payload: Annotated[
-        str | None, typer.Option("--payload", metavar="JSON|TEXT|@FILE|-", help="What it is to be done with.")
-    ] = None,
+    payload: Payload = None,
     lines: Annotated[
         str | None,
         typer.Option(
@@ -109,12 +86,8 @@ def submit(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, and print the result.")] = False,
     priority: Priority = None,
-    target: Annotated[
-        str | None, typer.Option("--target", metavar="NAME", help="What it is done to: one task of it at a time.")
-    ] = None,
-    limit_key: Annotated[
-        str | None, typer.Option("--limit-key", metavar="NAME", help="What it shares a limit with: `limit set key`.")
-    ] = None,
+    target: Target = None,
+    limit_key: LimitKey = None,
     require: Require = None,
     prefer: Prefer = None,
     slot_cost: SlotCost = None,
@@ -123,24 +96,20 @@ def submit(
     end_by: EndBy = None,
     run_within: RunWithin = None,
     then: ThenOption = Then.alarm,
-    lease: Annotated[float | None, typer.Option("--lease", metavar="SECONDS", help="At least three windows.")] = None,
-    accept: Annotated[float | None, typer.Option("--accept", metavar="SECONDS", help="Time to accept.")] = None,
-    failures_max: Annotated[int | None, typer.Option("--failures-max", min=1, max=100, help="Then it is dead.")] = None,
+    lease: Lease = None,
+    accept: Accept = None,
+    failures_max: FailuresMax = None,
     backoff_first: Annotated[
         float | None, typer.Option("--backoff-first", metavar="SECONDS", min=0, help="Wait after its first failure.")
     ] = None,
     backoff_max: Annotated[
         float | None, typer.Option("--backoff-max", metavar="SECONDS", min=0, help="The longest wait after one.")
     ] = None,
-    lost_max: Annotated[
-        int | None, typer.Option("--lost-max", min=1, max=100, help="Robots it may lose before it is dead.")
-    ] = None,
-    on_lost: Annotated[OnLost | None, typer.Option("--on-lost", help="When its robot falls silent.")] = None,
-    lost_wait: Annotated[
-        float | None, typer.Option("--lost-wait", metavar="SECONDS", min=0, help="With --on-lost wait.")
-    ] = None,
-    passing: Annotated[Pass | None, typer.Option("--pass", help="Who may pass it on its target in back-off.")] = None,
-    late: Annotated[Late | None, typer.Option("--late", help="What becomes of a late result.")] = None,
+    lost_max: LostMax = None,
+    on_lost: OnLostOption = None,
+    lost_wait: LostWait = None,
+    passing: PassOption = None,
+    late: LateOption = None,
     label: Label = None,
     command_id: CommandId = None,
 ) -> None:

@@ -25,7 +25,6 @@ from commands.messages import (
     AttemptNotice,
     Bye,
     Cancel,
-    Checkpoint,
     Fault,
     FaultText,
     HeartbeatAck,
@@ -49,7 +48,7 @@ from robot_gateway.sdk.runner import Runner
 from robot_gateway.sdk.runs import Handler
 from robot_gateway.sdk.spool import Spool
 from robot_gateway.sdk.websocket import Waker
-from robot_gateway.sdk.wire import boot_seconds, with_field
+from robot_gateway.sdk.wire import boot_seconds
 
 logger = logging.getLogger("fleetlog")
 
@@ -378,20 +377,7 @@ class Engine:
     def save_checkpoint(self, attempt: Attempt, value: bytes, on_answer: Answered) -> None:
         """Send the next checkpoint of `attempt`."""
         with self.lock:
-            number = attempt.checkpoint_number + 1
-            head = Checkpoint(
-                id=self.outbox.new_id(), task=attempt.task, attempt=attempt.number, number=number, value=None
-            )
-            # The value is encoded already; the codec leaves a None out.
-            message = Message(head.id, head.type, with_field(encode_robot_message(head), "value", value), attempt.key)
-
-            def answered(answer: Any) -> None:
-                if isinstance(answer, Ack):
-                    attempt.checkpoint_number = number
-                on_answer(answer)
-
-            message.on_answer = answered
-            self.outbox.add(message)
+            self.holdings.checkpoint(attempt, value, on_answer)
         self.waker.wake()
 
     # ---- the keeper ----
@@ -420,10 +406,7 @@ class _AttemptLink:
     attempt: Attempt
 
     def progress(self, percent: int | None, note: str | None) -> None:
-        if percent is not None:
-            self.attempt.progress = percent
-        if note is not None:
-            self.attempt.note = note
+        self.attempt.note_progress(percent, note)
 
     def checkpoint(self, value: bytes, on_answer: Answered) -> None:
         self.engine.save_checkpoint(self.attempt, value, on_answer)

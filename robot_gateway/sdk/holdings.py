@@ -16,6 +16,7 @@ from commands.messages import (
     Ack,
     Assign,
     AttemptNotice,
+    Checkpoint,
     Heartbeat,
     HeartbeatAck,
     HeldAttempt,
@@ -23,9 +24,11 @@ from commands.messages import (
     Refused,
     Reject,
     Welcome,
+    encode_robot_message,
 )
 from robot_gateway.sdk.endings import Ending, Why, completed_with, failed, final_report
 from robot_gateway.sdk.outbox import FINAL_TYPES, Message, Outbox
+from robot_gateway.sdk.wire import with_field
 
 DEADLINE_SHARE: Final = 0.95
 """The share of stop_after_ms after which a robot ends the work by its own clock."""
@@ -83,6 +86,11 @@ class Attempt:
     def key(self) -> Key:
         """(task, attempt): the fencing token."""
         return self.task, self.number
+
+    def note_progress(self, percent: int | None, note: str | None) -> None:
+        """What the next heartbeat says of it; None leaves what was said."""
+        self.progress = self.progress if percent is None else percent
+        self.note = self.note if note is None else note
 
     @property
     def deadline(self) -> float | None:
@@ -307,6 +315,20 @@ class Holdings:
         return min((deadline for deadline in ahead if deadline is not None and deadline > now), default=None)
 
     # ---- handlers speak ----
+
+    def checkpoint(self, attempt: Attempt, value: bytes, on_answer: Callable[[Any], None]) -> None:
+        """Send the next checkpoint; `value` is encoded JSON. Its number counts once it has been acknowledged."""
+        number = attempt.checkpoint_number + 1
+        head = Checkpoint(id=self.outbox.new_id(), task=attempt.task, attempt=attempt.number, number=number, value=None)
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, Ack):
+                attempt.checkpoint_number = number
+            on_answer(answer)
+
+        # The value is encoded already; the codec leaves a None out.
+        body = with_field(encode_robot_message(head), "value", value)
+        self.outbox.add(Message(head.id, head.type, body, attempt.key, answered))
 
     def ended(self, attempt: Attempt, ending: Ending, report: Message, now: float) -> None:
         """The handler of `attempt` is over; `report` is sent until it is acknowledged."""

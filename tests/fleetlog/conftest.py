@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,12 @@ class Done:
 
 
 CommandLine = Callable[..., Done]
+
+
+def objects(done: Done) -> list[dict[str, Any]]:
+    """The objects that a call with --json printed."""
+    assert done.code == 0, done
+    return [json.loads(line) for line in done.lines]
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from fleetlog.output import shown, title
 from fleetlog.telling import tell
-from tests.fleetlog.conftest import CommandLine, Done
+from tests.fleetlog.conftest import CommandLine, objects
 from tests.fleetlog.world import World
 from tests.support.fleet import Fleet, until
 
@@ -22,12 +21,6 @@ def world(fleet: Fleet, pool: str) -> Iterator[World]:
     world.hold("")
     yield world
     world.close()
-
-
-def objects(done: Done) -> list[dict[str, Any]]:
-    """The objects that a call with --json printed."""
-    assert done.code == 0, done
-    return [json.loads(line) for line in done.lines]
 
 
 @pytest.mark.usefixtures("world")

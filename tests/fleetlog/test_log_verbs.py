@@ -16,7 +16,7 @@ from fleetlog.archive import read_archive
 from fleetlog.log_work import fill, newest
 from streams.memory_log import MemoryLog, MemoryStore
 from streams.port import Topic, partition_of
-from tests.fleetlog.conftest import CommandLine, Done
+from tests.fleetlog.conftest import CommandLine, objects
 from tests.fleetlog.world import World
 from tests.support.broker import Broker
 from tests.support.fleet import Fleet
@@ -30,12 +30,6 @@ def world(fleet: Fleet, pool: str) -> Iterator[World]:
     world.hold("order-17 order-19")
     yield world
     world.close()
-
-
-def objects(done: Done) -> list[dict[str, Any]]:
-    """The objects that a call with --json printed."""
-    assert done.code == 0, done
-    return [json.loads(line) for line in done.lines]
 
 
 @pytest.mark.usefixtures("world")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fleetlog.verb import VERBS
-from tests.fleetlog.conftest import CommandLine, Done
+from tests.fleetlog.conftest import CommandLine, Done, objects
 from tests.fleetlog.world import World
 from tests.support.fleet import Fleet
 from tests.support.site import Site, until
@@ -24,12 +24,6 @@ def world(fleet: Fleet, pool: str) -> Iterator[World]:
     world = World(fleet, pool)
     yield world
     world.close()
-
-
-def objects(done: Done) -> list[dict[str, Any]]:
-    """The objects that a call with --json printed."""
-    assert done.code == 0, done
-    return [json.loads(line) for line in done.lines]
 
 
 def state_of(cli: CommandLine, task: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from commands.remembered import RememberedCommands
-from commands.state import PoolState
 from fleetlog.sim.coverage import Coverage
 from fleetlog.sim.faults import FAULTS, STEPS
 from fleetlog.sim.world import Plan, Result, World, simulate
@@ -22,6 +21,7 @@ from robot_gateway.sdk import holdings
 from streams.memory_log import MemoryStore
 from streams.owner import PartitionOwner
 from streams.port import Topic
+from tests.support.broken_rules import early_expiry, failed_commit_counts
 
 SEEDS = int(os.environ.get("FLEETLOG_SEEDS", "6"))
 PLAN = Plan(seconds=120, fault_every_s=4.0)
@@ -109,28 +109,9 @@ def no_own_deadline(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holdings, "DEADLINE_SHARE", 50.0)
 
 
-def early_expiry(patch: pytest.MonkeyPatch) -> None:
-    """A lease ends after one missed window."""
-    patch.setattr(PoolState, "windows_of", lambda self, lease_ms, instant: 1)
-
-
 def no_memory(patch: pytest.MonkeyPatch) -> None:
     """Commands that come again are decided again."""
     patch.setattr(RememberedCommands, "get", lambda self, key: None)
-
-
-def acknowledged_too_early(patch: pytest.MonkeyPatch) -> None:
-    """A commit that failed counts as done."""
-    commit = PartitionOwner._commit
-
-    def careless(self: Any) -> None:
-        try:
-            commit(self)
-        except Exception:
-            self._written.events.clear()
-            self._written.outcomes.clear()
-
-    patch.setattr(PartitionOwner, "_commit", careless)
 
 
 def events_skipped(patch: pytest.MonkeyPatch) -> None:
@@ -155,7 +136,7 @@ def nobody_dispatches(patch: pytest.MonkeyPatch) -> None:
         (no_own_deadline, {"exclusion"}),
         (early_expiry, {"exclusion", "lease"}),
         (no_memory, {"submitted twice", "id twice", "stopped", "lost"}),
-        (acknowledged_too_early, {"replay", "sequence", "chain", "stopped"}),
+        (failed_commit_counts, {"replay", "sequence", "chain", "stopped"}),
         (events_skipped, {"stopped"}),
         (nobody_dispatches, {"stuck"}),
     ],

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from commands.state import PoolState
 from fleetlog.testing import FAULTS, DidNotHappen, Fleet, HandlerHangs, InvariantBroken, strands
 from robot_gateway.sdk import AsyncTaskContext, Fatal, FleetlogError, Retry, Robot, TaskContext
 from robot_gateway.sdk.errors import BY_REASON
-from streams.owner import PartitionOwner
+from tests.support.broken_rules import early_expiry, failed_commit_counts
 
 
 @pytest.fixture(autouse=True)
@@ -465,26 +464,7 @@ def test_a_handler_that_does_not_listen_breaks_exclusion() -> None:
         dock.close()
 
 
-def lost_submission(patch: pytest.MonkeyPatch) -> None:
-    """A commit that did not happen counts as done."""
-    commit = PartitionOwner._commit
-
-    def careless(self: Any) -> None:
-        try:
-            commit(self)
-        except Exception:
-            self._written.events.clear()
-            self._written.outcomes.clear()
-
-    patch.setattr(PartitionOwner, "_commit", careless)
-
-
-def early_expiry(patch: pytest.MonkeyPatch) -> None:
-    """A lease ends after one missed window."""
-    patch.setattr(PoolState, "windows_of", lambda self, lease_ms, instant: 1)
-
-
-@pytest.mark.parametrize("broken", [lost_submission, early_expiry])
+@pytest.mark.parametrize("broken", [failed_commit_counts, early_expiry])
 def test_a_broken_rule_of_the_product_is_noticed(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule switched off, some fleet with faults is not judged right any more."""
     broken(monkeypatch)
