@@ -120,7 +120,15 @@ class PollChannel:
         if not self._kept and self.closed is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(mine.wait(), wait_s)
-        return self._waiting is mine
+        if self._waiting is not mine:
+            return False
+        self._waiting = None
+        return True
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a poll waits now."""
+        return self._waiting is not None
 
     def _wake(self) -> None:
         if self._waiting is not None:

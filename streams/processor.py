@@ -35,8 +35,8 @@ class Processor:
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends after the running batches, then leaves."""
-        self._closing = True
         with self._lock:
+            self._closing = True
             owners = list(self._owners.values())
         for owner in owners:
             owner.stop()
@@ -67,11 +67,14 @@ class Processor:
         bodies = BodyStore(self._log, seat.partition, folder, self._cache_bytes)
         owner = PartitionOwner(self._log, seat, bodies, self._settings)
         with self._lock:
+            if self._closing:
+                return
             former = self._owners.pop(seat.partition, None)
+            if former is not None:
+                former.stop()
+            # Under the lock: `close` joins every owner that it sees, so each of them has begun.
             self._owners[seat.partition] = owner
-        if former is not None:
-            former.stop()
-        owner.start()
+            owner.start()
 
     def _lost(self, seat: Seat) -> None:
         with self._lock:

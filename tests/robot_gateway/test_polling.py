@@ -51,7 +51,7 @@ def heartbeat_every_ms(site: Site, robot: PollingRobot) -> int:
 def is_waiting(site: Site, robot: PollingRobot) -> bool:
     """Whether a poll of the robot waits in the gateway."""
     channels = [session.channel for session in site.gateway.sessions if session.robot == robot.robot]
-    return any(isinstance(channel, PollChannel) and channel._waiting is not None for channel in channels)
+    return any(isinstance(channel, PollChannel) and channel.is_waited_for for channel in channels)
 
 
 def tasks_of(answer: Any) -> list[str]:
