@@ -75,8 +75,12 @@ class Worker(WebSocketRobot):
         elif kind:
             self.finished += 1
 
-    def _about(self, kind: str, given: Message, **more: Any) -> None:
+    def say(self, kind: str, **fields: Any) -> str:
+        """As in the base class, in its time: what is said too fast is refused, and `ready` is not said again."""
         time.sleep(max(0.0, self._last + self._every_s - time.monotonic()))
         self._last = time.monotonic()
+        return super().say(kind, **fields)
+
+    def _about(self, kind: str, given: Message, **more: Any) -> None:
         of = self.say(kind, task=given["task"], attempt=given["attempt"], **more)
         self._asked[of] = (kind, given)
