@@ -5,7 +5,6 @@ envelope. Integers are milliseconds where the name ends in `_ms`, milliseconds s
 `_until` or `_by`. Fields that are None are left out of the stored JSON. The type tag is the storage name.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -13,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
+from commands.codecs import WHEN_NEEDED, Encoders
 from commands.vocabulary import DeadReason, LostPolicy, Overlap, PauseScope, SkipReason
 
 Body = dict[str, Any]
@@ -835,11 +835,9 @@ EVENT_TYPES: Final[dict[str, type[Event]]] = {
 }
 """Storage name -> class, for every type of this version."""
 
-_ENCODERS: Final[dict[type[Event], Callable[..., bytes]]] = {
-    cls: TypeAdapter(cls).serializer.to_json for cls in EVENT_TYPES.values()
-}
+_ENCODERS: Final = Encoders()
 _UNION: Final[Any] = reduce(or_, EVENT_TYPES.values())
-_CODEC: Final[TypeAdapter[Event]] = TypeAdapter(Annotated[_UNION, Field(discriminator="type")])
+_CODEC: Final[TypeAdapter[Event]] = TypeAdapter(Annotated[_UNION, Field(discriminator="type")], config=WHEN_NEEDED)
 
 
 def encode_event(event: Event) -> bytes:

@@ -4,12 +4,12 @@
 Durations are milliseconds, instants milliseconds since 1970 UTC.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
+from commands.codecs import WHEN_NEEDED, Encoders
 from commands.events import Deadlines, TaskChanges
 from commands.messages import RobotMessage
 from commands.vocabulary import LimitScope, LostPolicy, Overlap, PauseScope
@@ -504,15 +504,11 @@ class Heartbeats:
     beats: list[Beat]
 
 
-_COMMAND: Final[TypeAdapter[Any]] = TypeAdapter(Command)
+_COMMAND: Final[TypeAdapter[Any]] = TypeAdapter(Command, config=WHEN_NEEDED)
 _REPORT: Final[TypeAdapter[Report | Heartbeats]] = TypeAdapter(
-    Annotated[Report | Heartbeats, Field(discriminator="what")]
+    Annotated[Report | Heartbeats, Field(discriminator="what")], config=WHEN_NEEDED
 )
-
-
-_ENCODERS: Final[dict[type, Callable[..., bytes]]] = {
-    cls: TypeAdapter(cls).serializer.to_json for cls in get_args(get_args(Command)[0])
-}
+_ENCODERS: Final = Encoders()
 
 
 def encode_command(command: Any) -> bytes:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
+from commands.codecs import WHEN_NEEDED
 from commands.vocabulary import INTEGER_MAX
 
 PROTOCOL: Final = "fleetlog.robot.v1"
@@ -224,7 +225,7 @@ RobotMessage = Annotated[
     | Bye,
     Field(discriminator="type"),
 ]
-_FROM_ROBOT: Final[TypeAdapter[Any]] = TypeAdapter(RobotMessage)
+_FROM_ROBOT: Final[TypeAdapter[Any]] = TypeAdapter(RobotMessage, config=WHEN_NEEDED)
 
 
 def decode_robot_message(value: bytes | str) -> Any:
@@ -389,7 +390,7 @@ GatewayMessage = Annotated[
     Welcome | Assign | Ack | Refused | HeartbeatAck | Cancel | Stop | Superseded | Moved,
     Field(discriminator="type"),
 ]
-_TO_ROBOT: Final[TypeAdapter[Any]] = TypeAdapter(GatewayMessage)
+_TO_ROBOT: Final[TypeAdapter[Any]] = TypeAdapter(GatewayMessage, config=WHEN_NEEDED)
 
 
 def decode_gateway_message(value: bytes | str) -> Any:

@@ -4,13 +4,19 @@ from collections.abc import Callable
 from itertools import islice, pairwise
 from typing import Any, Final
 
-from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from commands import events as e
 from commands import inputs as i
 from commands.decide.answers import Context, Decision, accepted, refused, task_answer
-from commands.decide.submit import deadlines_problem, lease_problem, placed, submission_digest, submission_problem
+from commands.decide.submit import (
+    SUBMISSION,
+    deadlines_problem,
+    lease_problem,
+    placed,
+    submission_digest,
+    submission_problem,
+)
 from commands.instants import cron_problem, every_problem, instants_after
 from commands.reasons import Refusal
 from commands.schedules import SCHEDULE_CHARS_MAX, SCHEDULES_MAX, Schedule, firing_id
@@ -22,7 +28,6 @@ JITTER_MAX_MS: Final = 86_400_000
 PAYLOAD_BYTES_MAX: Final = 16_384
 """The owner keeps the payloads of all schedules in memory."""
 _GAPS_LOOKED_AT: Final = 50
-_SUBMISSION: Final[TypeAdapter[i.Submission]] = TypeAdapter(i.Submission)
 _SPEC: Final = ("every_ms", "cron", "zone", "overlap", "catch_up", "jitter_ms", "task")
 
 
@@ -90,7 +95,7 @@ def fire(state: PoolState, command: i.FireSchedule, context: Context) -> Decisio
 
 def firing(state: PoolState, row: Schedule, instant: int, now: int) -> e.TaskSubmitted | Refusal:
     """The task of one firing, or why the queue has no place for it."""
-    body = _SUBMISSION.validate_python(row.task | {"task": firing_id(row.name, instant)})
+    body = SUBMISSION.validate_python(row.task | {"task": firing_id(row.name, instant)})
     event = placed(state, body, submission_digest(body), now, 0, {})
     if isinstance(event, e.TaskSubmitted):
         event.schedule = e.Firing(id=row.name, instant=instant)
@@ -99,7 +104,7 @@ def firing(state: PoolState, row: Schedule, instant: int, now: int) -> e.TaskSub
 
 def template_of(task: i.Submission) -> dict[str, Any]:
     """A schedule's submission as its event keeps it: what was said, without the id."""
-    said: dict[str, Any] = _SUBMISSION.dump_python(task, exclude_none=True, exclude_defaults=True, by_alias=True)
+    said: dict[str, Any] = SUBMISSION.dump_python(task, exclude_none=True, exclude_defaults=True, by_alias=True)
     return {name: value for name, value in said.items() if name != "task"}
 
 

@@ -18,7 +18,7 @@ CONDITIONS_MAX: Final = 64
 SLOT_COST_MAX: Final = 1024
 DAY_MS: Final = 86_400_000
 QUEUE_FULL_RETRY_MS: Final = 5_000
-_SUBMISSION: Final[TypeAdapter[Any]] = TypeAdapter(i.Submission)
+SUBMISSION: Final[TypeAdapter[i.Submission]] = TypeAdapter(i.Submission)
 
 
 def submit(state: PoolState, command: i.Submit, context: Context, digest: str) -> Decision:
@@ -73,7 +73,7 @@ def _at(refusal: Refusal, index: int) -> Refusal:
 
 def submission_digest(body: i.Submission) -> str:
     """SHA-256 (hex) of what was asked, before any default."""
-    return content_digest(_SUBMISSION.serializer.to_python(body, exclude_none=True, by_alias=True))
+    return content_digest(SUBMISSION.serializer.to_python(body, exclude_none=True, by_alias=True))
 
 
 def known_task(state: PoolState, task_id: str, digest: str) -> tuple[str, int] | Refusal | None:
