@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition, libversion
 from confluent_kafka.admin import AdminClient
 
 from streams.port import (
@@ -34,17 +34,21 @@ RECORD_FRAME_BYTES: Final = 160
 """What Kafka's batch and record frames add to one record at most, headers' lengths aside."""
 HEADER_FRAME_BYTES: Final = 10
 
+FORGETS_BROKERS: Final = 0x020A0000
+"""From librdkafka 2.10 on, a client forgets the brokers that an answer does not name: decision 0019."""
+
 COMMON: Final[dict[str, Any]] = {
     "socket.keepalive.enable": True,
     # After a restart of the broker all flows again within a second, not within librdkafka's ten.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
     "log.connection.close": False,
-    # When no broker answers, librdkafka would forget them all and begin at the bootstrap again; questions to a
-    # coordinator that it then still remembers hang for ever (librdkafka issues 5456 and 5511).
-    "metadata.recovery.strategy": "none",
     "enable.metrics.push": False,
 }
+if libversion()[1] >= FORGETS_BROKERS:
+    # Where no broker answers, the default begins at the bootstrap again, and questions to a coordinator that is still
+    # remembered then hang for ever (librdkafka issues 5456 and 5511).
+    COMMON["metadata.recovery.strategy"] = "none"
 PRODUCER: Final[dict[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,

@@ -26,7 +26,7 @@ def record_of(topic: Topic, message: Message) -> Record:
         message.offset() or 0,
         key.decode(errors="backslashreplace") if key else "",
         value if value is not None else b"",
-        tuple(headers) if headers else (),  # type: ignore[arg-type]  # a list of (str, bytes)
+        tuple(headers) if headers else (),
         message.timestamp()[1],
     )
 

@@ -83,7 +83,7 @@ class Offsets:
     def _kept(self, isolation: str, at: TopicPartition) -> tuple[int, int]:
         def ask() -> tuple[int, int]:
             try:
-                kept = self._askers[isolation].get_watermark_offsets(at, timeout=QUESTION_S)
+                kept: tuple[int, int] | None = self._askers[isolation].get_watermark_offsets(at, timeout=QUESTION_S)
                 if kept is None:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 if min(kept) < 0:

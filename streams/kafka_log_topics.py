@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public by the documentation
+from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     NewTopic,
