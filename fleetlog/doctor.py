@@ -12,8 +12,8 @@ from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 from fleetlog.layers import SettingsProblem
 from fleetlog.settings import Settings, problems_of
@@ -42,8 +42,8 @@ class Finding:
     text: str
 
 
-def examine(load: Callable[[], Settings], url: str) -> Iterator[Finding]:
-    """Everything that can be seen from this machine, one after the other."""
+def examine(load: Callable[[], Settings], url: str, token: str | None = None) -> Iterator[Finding]:
+    """Everything that can be seen from this machine, one after the other; `token` is tried at the gateway."""
     yield _python()
     yield from _libraries()
     try:
@@ -60,7 +60,7 @@ def examine(load: Callable[[], Settings], url: str) -> Iterator[Finding]:
         yield _folder(settings)
     else:
         yield from _brokers(settings)
-    yield from _gateway(settings, url)
+    yield from _gateway(settings, url, token)
 
 
 def _python() -> Finding:
@@ -178,7 +178,7 @@ def _brokers(settings: Settings) -> Iterator[Finding]:
             yield Finding("log", "ok", f"{found.log_id}, format {found.format}, {found.partitions} partitions")
 
 
-def _gateway(settings: Settings, url: str) -> Iterator[Finding]:
+def _gateway(settings: Settings, url: str, token: str | None) -> Iterator[Finding]:
     try:
         told, date = _get(f"{url}/v1/version")
     except (URLError, OSError, ValueError):
@@ -194,6 +194,7 @@ def _gateway(settings: Settings, url: str) -> Iterator[Finding]:
     else:
         yield Finding("gateway", "ok", f"{url} serves log {str(told['log_id'])[:8]}, version {mine}")
     yield _readiness(url)
+    yield _token(url, token)
     off_s = abs((date - datetime.now(UTC)).total_seconds()) if date else 0.0
     if off_s > CLOCK_OFF_S:
         yield Finding("clock", "note", f"this clock and the gateway's differ by {off_s:.0f} s: run a time service.")
@@ -212,6 +213,33 @@ def _readiness(url: str) -> Finding:
         lines = read().decode("utf-8", "replace").splitlines() if read else [str(error)]
         text = "; ".join(line for line in lines if not line.endswith(": ready"))
         return Finding("ready", "bad", f"{text}: wait a little, else see the log lines of that process.")
+
+
+def _token(url: str, token: str | None) -> Finding:
+    """Whether the gateway lets in who asks with this token, or without one."""
+    try:
+        if _status(url, None) != 401:
+            return Finding("token", "ok", "none is needed")
+        if token is None:
+            return Finding("token", "note", "the gateway asks for one: --token-file FILE tries yours.")
+        known = _status(url, token) != 401
+    except OSError as error:
+        return Finding("token", "note", f"could not be tried: {error}.")
+    if known:
+        return Finding("token", "ok", "the gateway knows it")
+    text = "the gateway does not know it, or it is expired: see `fleetlog token list` where the gateway runs."
+    return Finding("token", "bad", text)
+
+
+def _status(url: str, token: str | None) -> int:
+    """How the gateway answers to a question that needs a token where there are tokens."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = Request(f"{url}/v1/pools?limit=1", headers=headers)  # noqa: S310
+    try:
+        with urlopen(request, timeout=ANSWER_S) as response:  # noqa: S310
+            return int(response.status)
+    except HTTPError as refused:
+        return refused.code
 
 
 def _get(url: str) -> tuple[Any, datetime | None]:

@@ -103,11 +103,15 @@ def tasks(
     )
 
 
+OF_THE_RECORD = ("position", "sequence", "at_sequence", "base_at", "caused_by")
+"""What of a task's card only `--json` shows: where it stands in the log."""
+
+
 @verb("task", LOOK, POOL_AND_GATEWAY, ("fleetlog task order-17", "fleetlog task order-17 --json"))
 def task(call: Call, task: TaskId) -> None:
     """Show one task as it stands."""
     found = call.gateway.get(f"/v1/pools/{part(call.pool)}/tasks/{part(task)}")
-    call.out.card(found, skip=("position",))
+    call.out.card(found, skip=OF_THE_RECORD)
 
 
 @verb("why", LOOK, POOL_AND_GATEWAY, ("fleetlog why order-18", "fleetlog why order-18 --json"))

@@ -13,6 +13,14 @@ from fleetlog.verb import TRY, Call, Uses, gateway_url, read_token, verb
 STYLES = {"ok": "green", "note": "yellow", "bad": "bold red"}
 
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", envvar="FLEETLOG_TOKEN_FILE", help="A file that holds an operator's token."
+    ),
+]
+
+
 @verb("doctor", TRY, Uses.LOG | Uses.PROCESS, ("fleetlog doctor", "fleetlog doctor --json"))
 def doctor(
     call: Call,
@@ -22,6 +30,7 @@ def doctor(
             "--gateway", metavar="URL", envvar="FLEETLOG_GATEWAY", help="Default: where the settings let it listen."
         ),
     ] = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Look at versions, settings, tokens, disk, log, brokers, port and clock: a line each, with the remedy.
 
@@ -30,7 +39,8 @@ def doctor(
     from fleetlog.doctor import examine
 
     bad = 0
-    for finding in examine(call.settings, (gateway or gateway_url(call.config)).rstrip("/")):
+    token = read_token(token_file) if token_file else None
+    for finding in examine(call.settings, (gateway or gateway_url(call.config)).rstrip("/"), token):
         bad += finding.verdict == "bad"
         if call.out.as_json:
             call.out.json({"what": finding.what, "verdict": finding.verdict, "text": finding.text})
@@ -60,12 +70,6 @@ OnlyRows = Annotated[
 ListRows = Annotated[bool, typer.Option("--list", help="Show the rows and their rules, play none.")]
 AtOnce = Annotated[int, typer.Option("--at-once", min=1, max=64, metavar="N", help="How many rows are played at once.")]
 WAITS = "How long a row waits for what must come."
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file", metavar="FILE", envvar="FLEETLOG_TOKEN_FILE", help="A file that holds an operator's token."
-    ),
-]
 
 
 @verb(

@@ -327,6 +327,15 @@ def test_a_gateway_with_tokens_wants_one(cli: CommandLine, tmp_path: Path) -> No
         assert "[forbidden]" in cli("cancel", "t1", *ask, "--token-file", "vera").err
         assert cli("tasks", *ask, "--token-file", "vera").out.startswith("t1\t")
 
+        def doctor(*options: str) -> str:
+            lines = cli("doctor", "--gateway", fleet.url, *options).lines
+            return next(line for line in lines if line.split("\t")[1] == "token")
+
+        secret.chmod(0o600)
+        assert doctor().startswith("note\ttoken\tthe gateway asks for one")
+        assert doctor("--token-file", "ada") == "ok\ttoken\tthe gateway knows it"
+        assert doctor("--token-file", str(secret)).startswith("bad\ttoken\tthe gateway does not know it")
+
 
 # ---- all verbs ----
 
