@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -87,10 +87,10 @@ class Part:
 
 
 class Product:
-    """Its parts, its gateway's address, its log for a judge, and the broker if it has one of its own to be killed."""
+    """Its parts, its gateway's address, its log for a judge, and the brokers that are its own, to be killed."""
 
-    def __init__(self, settings: Settings, url: str, parts: list[Part], broker: Broker | None = None) -> None:
-        self.settings, self.url, self.parts, self.broker = settings, url, parts, broker
+    def __init__(self, settings: Settings, url: str, parts: list[Part], brokers: Sequence[Broker] = ()) -> None:
+        self.settings, self.url, self.parts, self.brokers = settings, url, parts, brokers
 
     def start(self) -> None:
         """Everything begins."""
@@ -157,8 +157,8 @@ def embedded(folder: Path) -> Product:
     return Product(settings, f"http://127.0.0.1:{port}", [up])
 
 
-def on_kafka(folder: Path, bootstrap: str, own: Broker | None = None) -> Product:
-    """Two owners, a gateway and a projector on Kafka, on a log of their own; `own` is the broker if it may die."""
+def on_kafka(folder: Path, bootstrap: str, own: Sequence[Broker] = ()) -> Product:
+    """Two owners, a gateway and a projector on Kafka, on a log of their own; `own` are brokers that may die."""
     from streams.kafka_log import init_log
 
     prefix, port = f"sys-{uuid.uuid4().hex[:8]}", free_port()

@@ -1,7 +1,7 @@
 """Killing rounds: parts of the running product are killed with SIGKILL under load, then a referee reads the log.
 
     python -m tests.system.rounds --log embedded --rounds 10
-    python -m tests.system.rounds --log kafka --rounds 10 [--kafka HOST:PORT]
+    python -m tests.system.rounds --log kafka --rounds 10 [--brokers 3 | --kafka HOST:PORT]
 
 Each round kills one part, all of them, or a broker of its own, at a moment drawn by the seed, starts them again, and
 waits until a task submitted after it has been completed. In the end everything submitted has to end, and the judge
@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker import Broker
+from tests.support.broker import Brokers
 from tests.system.crew import Crew
 from tests.system.judge import Verdict, judge
 from tests.system.product import Product, embedded, on_kafka, wait_until
@@ -56,10 +56,11 @@ def play(
 def kill_something(product: Product, choice: str, rng: random.Random) -> str:
     """Kills a part, a child of it, everything, or the broker; starts again what does not come back by itself."""
     part = rng.choice(product.parts)
-    if choice == "broker" and product.broker is not None:
-        product.broker.kill()
-        product.broker.start()
-        return "the broker"
+    if choice == "broker" and product.brokers:
+        broker = rng.choice(product.brokers)
+        broker.kill()
+        broker.start()
+        return f"broker {broker.node_id}"
     if choice == "child" and part.children():
         for pid in part.children():
             with suppress(ProcessLookupError):
@@ -79,16 +80,21 @@ def main() -> int:
     parser.add_argument("--log", choices=["embedded", "kafka"], default="embedded")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--kafka", help="HOST:PORT of a running broker; without it one is started")
+    parser.add_argument(
+        "--brokers", type=int, default=1, help="with --log kafka: so many brokers, any of which may die"
+    )
+    parser.add_argument("--kafka", help="HOST:PORT of a running broker, which stays; without it brokers are started")
     given = parser.parse_args()
     print(f"seed {given.seed}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetlog-rounds-")))
         if given.log == "embedded":
             product = embedded(folder)
+        elif given.kafka:
+            product = on_kafka(folder, given.kafka)
         else:
-            own = None if given.kafka else stack.enter_context(Broker())
-            product = on_kafka(folder, given.kafka if own is None else own.address, own)
+            brokers = stack.enter_context(Brokers(given.brokers))
+            product = on_kafka(folder, brokers.address, list(brokers))
         stack.callback(product.stop)
         product.start()
         crew = Crew(product.url, folder)

@@ -54,7 +54,7 @@ def test_r4_kafka(tmp_path: Path, stack: ExitStack, broker: Broker) -> None:
 def test_r4_a_broker_that_dies(tmp_path: Path, stack: ExitStack) -> None:
     """The only broker is killed under load and started again: all parts go on by themselves."""
     own = stack.enter_context(Broker())
-    survive(on_kafka(tmp_path, own.address, own), tmp_path, stack, max(1, ROUNDS // 3), ["broker"])
+    survive(on_kafka(tmp_path, own.address, [own]), tmp_path, stack, max(1, ROUNDS // 3), ["broker"])
 
 
 def test_the_judge_sees_two_robots_at_one_target() -> None:
