@@ -2,8 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Final
+
+from pydantic_core import from_json, to_json
 
 from fleetlog.sim.faults import FAULTS, STEPS
 
@@ -31,6 +34,15 @@ class Coverage:
 
     def __iadd__(self, other: "Coverage") -> "Coverage":
         self.counts.update(other.counts)
+        return self
+
+    def add_to(self, path: Path) -> "Coverage":
+        """All counts together, here and in the file at `path`, which is made if need be; cells of old fall out."""
+        if path.exists():
+            known = set(cells())
+            rows = [(tuple(cell), count) for *cell, count in from_json(path.read_bytes())]
+            self.counts.update({cell: count for cell, count in rows if cell in known})
+        path.write_bytes(b"[" + b",\n".join(to_json([*cell, self.counts[cell]]) for cell in cells()) + b"]\n")
         return self
 
     def empty(self) -> list[Cell]:

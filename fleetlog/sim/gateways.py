@@ -33,11 +33,18 @@ class SimFollower(OutcomeFollower):
         loop: Any = process
         self._loop = loop
         self._pending = False
-        bell: Any = Bell(self._soon)
+        self._bell: Any = Bell(self._soon)
+        self._bells = log.bells
         for partition in range(log.partitions):
-            log.bells.hang(Topic.OUTCOMES, partition, bell)
+            log.bells.hang(Topic.OUTCOMES, partition, self._bell)
         process.every(self._ask_every_s, self._look)
         self._look()
+
+    def kill(self) -> None:
+        """Hears nothing any more."""
+        self.skip()
+        for partition in range(self._log.partitions):
+            self._bells.take_down(Topic.OUTCOMES, partition, self._bell)
 
     def skip(self) -> None:
         """What came and was not read yet is lost, as where the log keeps it no more."""
@@ -85,6 +92,10 @@ class SimGateway(Gateway):
         self._loop = loop
         self._sim_follower.begin(process, self.sim_log)
         process.every(SWEEP_EVERY_S, partial(self._sweep, False))
+
+    def die(self) -> None:
+        """Its process was killed."""
+        self._sim_follower.kill()
 
     def skip_outcomes(self) -> None:
         """Answers that are on their way are lost."""
@@ -175,3 +186,8 @@ class GatewayProcess(Process):
     ) -> None:
         super().__init__(scheduler, name, clock)
         self.gateway = SimGateway(self, store, tables, given)
+
+    def kill(self) -> None:
+        """As in `Process`."""
+        super().kill()
+        self.gateway.die()

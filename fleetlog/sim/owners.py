@@ -9,7 +9,7 @@ from streams.body_store import BodyStore
 from streams.memory_log import MemoryStore
 from streams.owner import OwnerSettings, PartitionOwner
 from streams.pool_clock import PoolClock
-from streams.port import Record, Topic
+from streams.port import LogUnavailable, Record, Topic
 
 SESSION_S: Final = 6.0
 """How long the group hears nothing of a member before its partitions go to others."""
@@ -62,9 +62,20 @@ class SteppedOwner(PartitionOwner):
         super()._snapshot_if_due()
         self._done(8)
 
+    def _wait_s(self) -> float:
+        return 0.0  # the seat never waits: the process comes again in time
+
     def wait_s(self) -> float:
         """How long until time may act."""
-        return self._wait_s()
+        return super()._wait_s()
+
+    def has_input(self) -> bool:
+        """Whether something is in the log that it has not taken yet, as far as it can see."""
+        try:
+            ends = [self._log.end(topic, self._seat.partition) for topic in (Topic.REPORTS, Topic.COMMANDS)]
+        except LogUnavailable:
+            return False
+        return ends != [self._reports_next, self._commands_next]
 
     def pool_states(self) -> dict[str, Any]:
         """The live state of each pool that exists."""
@@ -83,6 +94,7 @@ class OwnerProcess(Process):
         self.faults: list[str] = []
         self.owners: dict[int, SteppedOwner] = {}
         self._seats: dict[int, SimSeat] = {}
+        self._bells: dict[int, Any] = {}
         self._settings = settings
         self._at = at
         self._due_ms: dict[int, float] = {}
@@ -90,13 +102,28 @@ class OwnerProcess(Process):
     def take(self, partition: int) -> None:
         """The group gives it a partition."""
         done = lambda step: self._at(self, partition, step)  # noqa: E731
-        seat = SimSeat(self.log, partition, done)
+        seat = SimSeat(self.log, partition, done, lambda: self._soon(partition, owner, SOON_S))
         owner = SteppedOwner(self, seat, self._settings, done)
         self._seats[partition], self.owners[partition] = seat, owner
-        bell: Any = Bell(lambda: self._soon(partition, owner, SOON_S))
-        for topic in (Topic.COMMANDS, Topic.REPORTS):
-            self.log.bells.hang(topic, partition, bell)
+        self._hang_bell(partition, Bell(lambda: self._soon(partition, owner, SOON_S)))
         self._soon(partition, owner, SOON_S)
+
+    def kill(self) -> None:
+        """As in `Process`."""
+        super().kill()
+        for partition in list(self._bells):
+            self._hang_bell(partition, None)
+
+    def _hang_bell(self, partition: int, bell: Bell | None) -> None:
+        """Rings `bell` when an input comes, instead of the one before."""
+        before = self._bells.pop(partition, None)
+        for topic in (Topic.COMMANDS, Topic.REPORTS):
+            if before is not None:
+                self.log.bells.take_down(topic, partition, before)
+            if bell is not None:
+                self.log.bells.hang(topic, partition, bell)
+        if bell is not None:
+            self._bells[partition] = bell
 
     def seat(self, partition: int) -> SimSeat | None:
         """Its newest seat for a partition."""
@@ -119,7 +146,6 @@ class OwnerProcess(Process):
     def _turn(self, partition: int, owner: SteppedOwner) -> None:
         if self.owners.get(partition) is not owner:
             return
-        written = owner.status.batches
         try:
             pause_s = owner.step()
         except Killed:
@@ -129,11 +155,12 @@ class OwnerProcess(Process):
                 self.faults.append(owner.status.why)
             if self.owners.get(partition) is owner:
                 del self.owners[partition]
+                self._hang_bell(partition, None)
             return
-        if owner.status.phase != "deciding" or owner.status.batches != written:
-            self._soon(partition, owner, max(pause_s, SOON_S))
-        else:
-            self._soon(partition, owner, max(pause_s, owner.wait_s(), WAIT_MIN_S))
+        # As in `fetch` of a seat that waits: what is there is taken at once, else it waits until time may act.
+        if owner.status.phase == "deciding" and not owner.has_input():
+            pause_s = max(pause_s, owner.wait_s(), WAIT_MIN_S)
+        self._soon(partition, owner, max(pause_s, SOON_S))
 
 
 class Group:

@@ -1,6 +1,6 @@
 """What must hold, whatever happens: read from the log and from the robots' own records, not from the product."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -127,10 +127,10 @@ class Referee:
             if canonical(restored) != there:
                 self._say("snapshot", "the state restored from a snapshot is not the live one", pool)
 
-    def tables(self, state_of: Callable[[str, str], str | None]) -> None:
-        """The projections say what the log says; `state_of(pool, task)` reads them."""
+    def tables(self, listed: Mapping[tuple[str, str], str]) -> None:
+        """The projections say what the log says; `listed`: the states that they list, by (pool, task)."""
         for (pool, task), state in self.tasks.items():
-            said = state_of(pool, task)
+            said = listed.get((pool, task))
             if said != state:
                 self._say("tables", f"the tables say {said} of {task}, the log says {state}", pool, task)
 

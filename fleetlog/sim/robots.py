@@ -159,6 +159,7 @@ class SimRobot:
         self._next_beat = 0.0
         self._pumping = False
         self._tick: Timer | None = None
+        self._tick_ms = 0.0
         self.connect()
 
     def dies(self) -> None:
@@ -261,6 +262,8 @@ class SimRobot:
         elif kind == "heartbeat_ack":
             self._beat_s = message.heartbeat_every_ms / 1_000
             self.holdings.beat_acknowledged(message, now)
+            if not (message.stop or message.cancel):
+                return  # own deadlines are later than they were, and nothing is due earlier
         elif kind in ("stop", "cancel"):
             notice = AttemptNotice(task=message.task, attempt=message.attempt, reason=message.reason)
             if kind == "stop":
@@ -313,7 +316,7 @@ class SimRobot:
 
     def _pump(self) -> None:
         """What is to be sent now goes out; comes again when something is due."""
-        if not self._pumping:
+        if not self._pumping and self._epoch is not None and self.outbox.has_due(self.clock.seconds()):
             self._pumping = True
             self.process.later(0.0005, self._pump_now)
 
@@ -337,11 +340,23 @@ class SimRobot:
         due = self.holdings.tick(now)
         self._perform()
         self._pump()
-        times = [at for at in (due, self.outbox.next_due()) if at is not None]
-        times.append(self._next_beat if self._epoch is not None else now + 5.0)
-        if self._tick is not None:
-            self._tick.cancel()
-        self._tick = self.process.later(max(0.01, min(times) - now), self._keep)
+        self._come_again(now, due)
+
+    def _come_again(self, now: float, due: float | None) -> None:
+        """At `due`, or earlier where something else is; not anew where that is when we come anyway."""
+        if self._epoch is None:
+            at, again = now + 5.0, None
+        else:
+            at, again = self._next_beat, self.outbox.next_due()
+        for other in (due, again):
+            if other is not None and other < at:
+                at = other
+        in_s = self.clock.true_s(max(0.01, at - now))
+        tick_ms = self.scheduler.now_ms + in_s * 1_000
+        if self._tick is None or abs(tick_ms - self._tick_ms) > 0.001:
+            if self._tick is not None:
+                self._tick.cancel()
+            self._tick, self._tick_ms = self.process.later(in_s, self._keep), tick_ms
 
     # ---- handlers ----
 

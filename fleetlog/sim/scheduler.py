@@ -1,7 +1,7 @@
 """Virtual time: what is to happen when. One thread; the same calls give the same order."""
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -9,12 +9,13 @@ Step = Callable[[], None]
 
 
 class Timer:
-    """A step that comes later."""
+    """A step that comes later; `process`: whose step it is, None for the world's own."""
 
-    __slots__ = ("step",)
+    __slots__ = ("process", "step")
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, process: "Process | None" = None) -> None:
         self.step: Step | None = step
+        self.process = process
 
     def cancel(self) -> None:
         """It does not come."""
@@ -29,20 +30,31 @@ class Scheduler:
         self._steps: list[tuple[float, int, Timer]] = []
         self._order = count()
 
-    def later(self, seconds: float, step: Step) -> Timer:
-        """Does `step` after so many seconds."""
-        timer = Timer(step)
-        heapq.heappush(self._steps, (self.now_ms + max(0.0, seconds) * 1_000, next(self._order), timer))
+    def later(self, seconds: float, step: Step, process: "Process | None" = None) -> Timer:
+        """Does `step` after so many seconds; a step of a `process` only if that lives then, and when it runs."""
+        timer = Timer(step, process)
+        at_ms = self.now_ms + seconds * 1_000 if seconds > 0 else self.now_ms
+        heappush(self._steps, (at_ms, next(self._order), timer))
         return timer
 
     def run(self, seconds: float) -> None:
         """All that is due within so many seconds. A step may call this itself: the world then goes on around it."""
         end_ms = self.now_ms + seconds * 1_000
-        while self._steps and self._steps[0][0] <= end_ms:
-            at_ms, _, timer = heapq.heappop(self._steps)
-            self.now_ms = max(self.now_ms, at_ms)
-            if timer.step is not None:
-                timer.step()
+        steps = self._steps
+        while steps and steps[0][0] <= end_ms:
+            at_ms, _, timer = heappop(steps)
+            step, process = timer.step, timer.process
+            if step is None:
+                continue
+            if at_ms > self.now_ms:
+                self.now_ms = at_ms
+            if process is None:
+                step()
+            elif process.alive:
+                if process.paused_until_ms > self.now_ms:
+                    heappush(steps, (process.paused_until_ms, next(self._order), timer))
+                else:
+                    step()
         self.now_ms = max(self.now_ms, end_ms)
 
     def run_until(self, is_so: Callable[[], bool], seconds: float) -> bool:
@@ -69,6 +81,10 @@ class HostClock:
     def seconds(self) -> float:
         """The same in seconds."""
         return self.boot_ms() / 1_000
+
+    def true_s(self, seconds: float) -> float:
+        """How long so many seconds of this clock really last."""
+        return seconds / (1 + self._rate)
 
     def wall_ms(self) -> int:
         """Since 1970 UTC, as this machine believes."""
@@ -99,18 +115,7 @@ class Process:
 
     def later(self, seconds: float, step: Step) -> Timer:
         """Does `step` after so many seconds, or when it goes on after a pause."""
-        timer = Timer(step)
-
-        def due() -> None:
-            if not self.alive or timer.step is None:
-                return
-            if self.is_paused:
-                self.scheduler.later((self.paused_until_ms - self.scheduler.now_ms) / 1_000, due)
-            else:
-                timer.step()
-
-        self.scheduler.later(seconds, due)
-        return timer
+        return self.scheduler.later(seconds, step, self)
 
     def every(self, seconds: float, step: Step) -> None:
         """Does `step` again and again."""

@@ -71,15 +71,21 @@ def _nobody(fault: object, offset: int) -> None:
 
 
 class SimSeat(LocalSeat):
-    """A seat that never waits, and says when a numbered step of the owner's batch is done."""
+    """A seat that never waits: it says when a numbered step of the owner's batch is done, and when it is woken."""
 
-    def __init__(self, log: SimLog, partition: int, done: Callable[[int], None]) -> None:
+    def __init__(self, log: SimLog, partition: int, done: Callable[[int], None], woken: Callable[[], None]) -> None:
         super().__init__(log, partition)
-        self._done = done
+        self._waiter.close()
+        self._done, self._woken = done, woken
+
+    def wake(self) -> None:
+        """As in `Seat`."""
+        super().wake()
+        self._woken()
 
     def fetch(self, commands_max: int, timeout_s: float) -> Fetched:
         """As in `Seat`, at once."""
-        fetched = super().fetch(commands_max, 0.0)
+        fetched = self._fetch(commands_max) or Fetched([], [])
         self._done(1)
         return fetched
 

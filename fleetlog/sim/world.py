@@ -1,5 +1,6 @@
 """One world: the product's parts, robots, submitters, an operator and a referee, from a seed."""
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from commands.reasons import Refusal
 from fleetlog.sim.coverage import Coverage
 from fleetlog.sim.faults import FAULTS, STEPS
 from fleetlog.sim.owners import Killed, OwnerProcess
@@ -15,16 +17,20 @@ from fleetlog.sim.referee import Finding
 from fleetlog.sim.robots import SimRobot, Temper
 from fleetlog.sim.scheduler import HostClock, Process
 from fleetlog.sim.submitters import Client, Demand, Operator, Submitter
+from projections.filters import Filter
 from projections.fold import ProjectionFault
-from projections.queries import Tables
+from projections.queries import LIMIT_MAX, Tables
 
 PARTITIONS: Final = 2
-PROJECT_S: Final = 2.0
+PROJECT_S: Final = 4.0
 OPERATOR_S: Final = 12.0
 AT_A_STEP: Final = 0.85
 """The share of faults that wait for an owner to have done a step."""
-SETTLE_LOOK_S: Final = 20.0
+SETTLE_LOOK_S: Final = 4.0
 FOLDS_MAX: Final = 1_000
+SNAPSHOT_EVENTS: Final = 150
+LONGER: Final = 10
+ALL_TASKS: Final = Filter("task")
 RATE_OFF: Final = 0.01
 POOLS: Final = ("hall", "gate")
 KINDS: Final = ("weld", "paint", "poison")
@@ -34,13 +40,16 @@ DEFAULTS: Final = {"window_ms": 1_000, "lease_ms": 3_000, "accept_ms": 2_000, "e
 @dataclass(slots=True)
 class Plan:
     """What is simulated: `seconds` of work with faults (`fault_every_s` apart on average, 0: none), then peace for at
-    most `settle_s`, in which every task has to end."""
+    most `settle_s`, in which every task has to end. `work_s`: what a task takes on average. `events_min`: work and
+    faults go on until there are so many events, for LONGER times as long at most."""
 
     seconds: float = 300.0
     robots: int = 20
     per_s: float = 2.0
     fault_every_s: float = 4.0
     settle_s: float = 1_200.0
+    work_s: float = 4.0
+    events_min: int = 0
 
 
 @dataclass(slots=True)
@@ -63,7 +72,7 @@ class World(Product):
     """Made from a seed; `play` lets it happen."""
 
     def __init__(self, seed: int, plan: Plan, folder: Path, coverage: Coverage | None = None) -> None:
-        super().__init__(seed, Setup(POOLS, PARTITIONS, DEFAULTS), folder)
+        super().__init__(seed, Setup(POOLS, PARTITIONS, DEFAULTS, SNAPSHOT_EVENTS), folder)
         self.plan = plan
         self.coverage = Coverage() if coverage is None else coverage
         self.faults = 0
@@ -94,6 +103,7 @@ class World(Product):
             slots=2 if able else random.choice((1, 1, 2, 4)),
             capabilities=("big",) if able else (),
             kinds=KINDS,
+            work_s=self.plan.work_s,
             liar=self.plan.fault_every_s > 0 and random.random() < 0.05,
             deaf=self.plan.fault_every_s > 0 and random.random() < 0.05,
         )
@@ -176,6 +186,11 @@ class World(Product):
         for part in range(parts):
             self.scheduler.run(self.plan.seconds / parts)
             progress((part + 1) / parts)
+        for _ in range((LONGER - 1) * parts):
+            self.referee.read_if_here()
+            if self.referee.events >= self.plan.events_min:
+                break
+            self.scheduler.run(self.plan.seconds / parts)
         self._make_peace()
         for _ in range(int(self.plan.settle_s / SETTLE_LOOK_S)):
             self.scheduler.run(SETTLE_LOOK_S)
@@ -217,16 +232,25 @@ class World(Product):
         for _ in range(FOLDS_MAX):
             if projector is None or not projector.step(0.0):
                 break
-        tables = Tables(self.folder / "tables")
-
-        def state_of(pool: str, task: str) -> str | None:
-            card = tables.task(pool, task).value
-            return None if card is None else str(card["state"])
-
-        self.referee.tables(state_of)
-        tables.close()
+        self.referee.tables(_states_in(self.folder / "tables"))
         if projector is not None:
             projector.close()
+
+
+def _states_in(folder: Path) -> dict[tuple[str, str], str]:
+    """The state of every task, as the tables list them."""
+    tables, states = Tables(folder), dict[tuple[str, str], str]()
+    cursor: str | None = None
+    while True:
+        page = tables.tasks(ALL_TASKS, limit=LIMIT_MAX, cursor=cursor)
+        if isinstance(page, Refusal):
+            raise AssertionError(page.text)
+        states |= {(card["pool"], card["id"]): card["state"] for card in page.items}
+        cursor = page.next
+        if cursor is None:
+            break
+    tables.close()
+    return states
 
 
 def simulate(
@@ -241,3 +265,4 @@ def simulate(
         return World(seed, plan, folder, coverage).play(progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        gc.unfreeze()  # the owners of this world set apart what they held; it is gone now

@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from logging import CRITICAL, disable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,9 +35,17 @@ def sim(
         float, typer.Option(min=0.0, metavar="S", help="Virtual seconds between two faults on average; 0: none.")
     ] = 4.0,
     processes: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Seeds played at once.")] = 1,
+    events: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Work and faults go on until a seed has so many events.")
+    ] = 0,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Also show which fault came after which step, how often.")
     ] = False,
+    counts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Add these counts to those in FILE; fail where a cell is empty in both."),
+    ] = None,
+    work: Annotated[float, typer.Option(min=0.01, metavar="S", help="What a task takes on average.")] = 4.0,
 ) -> None:
     """Play owners, gateways, projector, robots and submitters against faults, and judge what the log says.
 
@@ -46,18 +55,24 @@ def sim(
     from fleetlog.sim.coverage import Coverage
     from fleetlog.sim.world import Plan
 
-    plan = Plan(seconds=hours * 3_600, robots=robots, per_s=rate, fault_every_s=fault_every)
-    seen, bad, events = Coverage(), 0, 0
+    plan = Plan(
+        seconds=hours * 3_600, robots=robots, per_s=rate, fault_every_s=fault_every, work_s=work, events_min=events
+    )
+    seen, bad, written = Coverage(), 0, 0
     for result in _results(call, range(seed, seed + seeds), plan, processes):
         seen += result.coverage
-        events += result.events
+        written += result.events
         bad += bool(result.findings)
         _tell(call, result)
+    if counts is not None:
+        seen = seen.add_to(counts)
     if coverage:
         _tell_coverage(call, seen)
     if bad:
         raise Problem(f"{bad} of {seeds} seeds broke a rule; play one again with --seed.")
-    call.out.note(f"{seeds} seeds, {events} events: every rule held.")
+    if counts is not None and (empty := len(seen.empty())):
+        raise Problem(f"{empty} cells of {counts} are empty: faults that never came there. Play more seeds.")
+    call.out.note(f"{seeds} seeds, {written} events: every rule held.")
 
 
 def _results(call: Call, seeds: range, plan: "Plan", processes: int) -> "Iterator[Result]":
@@ -108,6 +123,7 @@ def _tell(call: Call, result: "Result") -> None:
 
 
 def _tell_coverage(call: Call, seen: "Coverage") -> None:
+    """The smallest count over all states, for each fault and step; all empty cells by name with --json."""
     empty = [f"{fault} after step {step} with a task {state}" for fault, step, state in seen.empty()]
     call.out.say({"empty_cells": empty}, "\n".join(["", "How often a fault came after a step, in the rarest state:"]))
     if not call.out.as_json:

@@ -147,8 +147,15 @@ class Outbox:
             taken.append(frame)
         return taken
 
+    def has_due(self, now: float) -> bool:
+        """Whether `take` may have something."""
+        due = self.next_due()
+        return bool(self._queue) or (due is not None and due <= now)
+
     def next_due(self) -> float | None:
         """When `take` may have something although nothing was added."""
+        while self._sent and not self._waits(*self._sent[0]):
+            self._sent.popleft()
         due = [self._sent[0][0] + RESEND_AFTER_S] if self._sent else []
         if self._held_back:
             due.append(self._held_back[0][0])
@@ -157,12 +164,16 @@ class Outbox:
     def _release(self, now: float) -> None:
         while self._sent and self._sent[0][0] + RESEND_AFTER_S <= now:
             sent_at, message = self._sent.popleft()
-            if message.id in self._unanswered and message.sent_at == sent_at and not self._is_held_back(message):
+            if self._waits(sent_at, message) and not self._is_held_back(message):
                 self.again(message)
         while self._held_back and self._held_back[0][0] <= now:
             message = heapq.heappop(self._held_back)[2]
             if message.id in self._unanswered:
                 self.again(message)
+
+    def _waits(self, sent_at: float, message: Message) -> bool:
+        """Whether what was sent then has no answer yet, and was not sent again since."""
+        return message.id in self._unanswered and message.sent_at == sent_at
 
     def _is_held_back(self, message: Message) -> bool:
         return any(held is message for _, _, held in self._held_back)
