@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # How many test processes run side by side.
 TESTERS ?= 3
+# What hundreds of processes of the tests import: compiled once, also where Python is told to write no byte code.
+BEGIN_OFTEN := commands streams projections robot_gateway fleetlog tests/support tests/system
 STAMP := $(VENV)/.installed
 CODE := commands streams projections robot_gateway fleetlog tests \
 	$(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py docs/*.py))))
@@ -30,6 +32,7 @@ run: $(STAMP)  ## the main job before your eyes on a fresh data folder, then go 
 	@$(BIN)/fleetlog demo --data "$$(mktemp -d)/fleetlog-data" --serve
 
 test: $(STAMP)  ## every test, a genuine Apache Kafka included
+	@$(BIN)/python -m compileall -q $(BEGIN_OFTEN)
 	@$(BIN)/python -m tests.support.kafka_home
 	@$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

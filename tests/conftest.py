@@ -34,9 +34,9 @@ def proxy(proxies: tuple[KafkaProxy, KafkaProxy]) -> KafkaProxy:
     return proxies[0]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_broker() -> Iterator[Broker]:
-    """A broker for this test alone, which it may kill, pause and restart; it has one proxy."""
+    """A broker for the tests of one file, which may kill, pause and restart it, and leave it running; with a proxy."""
     with Broker(proxies=1) as running:
         yield running
 

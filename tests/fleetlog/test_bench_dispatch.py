@@ -10,7 +10,7 @@ from fleetlog.bench.dispatch import Case, measure
 from fleetlog.bench.waiting_pool import WaitingPool
 from streams.snapshots import Making
 from streams.takeover import restored
-from tests.fleetlog.conftest import program
+from tests.fleetlog.conftest import CommandLine, program
 
 FIGURES = {
     "us_per_life",
@@ -42,11 +42,11 @@ def test_a_line_for_each_case_and_what_they_come_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["1000,many", "", "0"])
-def test_a_list_of_numbers_is_asked_for(words: str, tmp_path: Path) -> None:
+def test_a_list_of_numbers_is_asked_for(words: str, cli: CommandLine) -> None:
     """Anything else is a wrong call, said in a sentence."""
-    done = program("bench", "dispatch", "--tasks", words, cwd=tmp_path, timeout=60)
-    assert done.returncode == 2
-    assert "is not a list of numbers" in done.stderr
+    done = cli("bench", "dispatch", "--tasks", words)
+    assert done.code == 2
+    assert "is not a list of numbers" in done.err
 
 
 @pytest.mark.parametrize(("targets", "robots"), [(1, 3), (30, 3), (30, 150)])

@@ -50,7 +50,7 @@ def check(switches: dict[str, str | int], search: str = "shortest", optimise: bo
         folder = Path(scratch)
         shutil.copy(MODEL, folder / "lease.pml")
         _run(folder, "spin", "-a", *words, "lease.pml")
-        flags = (*_SEARCHES[search], "-DVECTORSZ=2048", f"-DMEMLIM={MEMORY_MB}", "-O2" if optimise else "-O0")
+        flags = (*_SEARCHES[search], "-DVECTORSZ=2048", f"-DMEMLIM={MEMORY_MB}", "-O1" if optimise else "-O0")
         _run(folder, "gcc", "-w", *flags, "-o", "pan", "pan.c")
         told = _run(folder, "./pan", "-m1000000", "-w25" if search == "compact" else "-w22", *_also(search))
         return _found(told, folder, words)
