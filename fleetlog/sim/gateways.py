@@ -33,7 +33,8 @@ class SimFollower(OutcomeFollower):
         loop: Any = process
         self._loop = loop
         self._pending = False
-        self._bell: Any = Bell(self._soon)
+        bell: Any = Bell(self._soon)
+        self._bell = bell
         self._bells = log.bells
         for partition in range(log.partitions):
             log.bells.hang(Topic.OUTCOMES, partition, self._bell)

@@ -114,7 +114,7 @@ class OwnerProcess(Process):
         for partition in list(self._bells):
             self._hang_bell(partition, None)
 
-    def _hang_bell(self, partition: int, bell: Bell | None) -> None:
+    def _hang_bell(self, partition: int, bell: Any) -> None:
         """Rings `bell` when an input comes, instead of the one before."""
         before = self._bells.pop(partition, None)
         for topic in (Topic.COMMANDS, Topic.REPORTS):
