@@ -12,7 +12,7 @@ CODE := commands streams projections robot_gateway fleetlog tests \
 	$(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py docs/*.py))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check kafka kafka-stop model bench docs lock clean
+.PHONY: help setup run test check kafka kafka-stop model bench bench-peers docs lock clean
 
 help:  ## show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ model: $(STAMP)  ## check the model of the lease protocol; ARGS="--large" for la
 
 bench: $(STAMP)  ## lives a second, latency, rebuild; ARGS="--log kafka --kafka 127.0.0.1:PORT" for Kafka
 	@for what in lives latency rebuild; do $(BIN)/fleetlog bench $$what $(ARGS) || exit; done
+
+bench-peers: $(STAMP)  ## the same works on Fleetlog and on what people would pick instead; ARGS="--list" for the rows
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 docs: $(STAMP)  ## write the reference pages anew from the models
 	@$(BIN)/python -m docs.generate

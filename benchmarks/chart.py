@@ -1,4 +1,4 @@
-"""A chart of waiting times as SVG text: for each row two bars (Fleetlog, first in first out) on a logarithmic scale."""
+"""Charts as SVG text: waiting times (two bars a row on a logarithmic scale), and plain bars from zero."""
 
 from dataclasses import dataclass
 from math import log10
@@ -74,3 +74,39 @@ def said(seconds: float) -> str:
         if seconds >= length_s:
             return f"{seconds / length_s:.1f}".removesuffix(".0") + f" {unit}"
     return f"{seconds:.1f} s"
+
+
+# ---- bars ----
+
+
+@dataclass(slots=True, frozen=True)
+class Bar:
+    """One row of `bars`: a bar a value, coloured as ours or as somebody else's."""
+
+    label: str
+    values: tuple[float, ...]
+    ours: bool = False
+
+
+def bars(title: str, subtitle: str, rows: list[Bar], digits: int) -> str:
+    """Horizontal bars from zero, as SVG text; values are said with so many digits after the point."""
+    most = max((value for row in rows for value in row.values), default=0.0) or 1.0
+    height = TOP + sum(len(row.values) * BAR + GAP for row in rows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        _text(16, 26, title, 17, bold=True),
+        _text(16, 46, subtitle, 12),
+    ]
+    y = TOP
+    for row in rows:
+        colour = COLOURS["ours" if row.ours else "fifo"]
+        parts.append(_text(LEFT - 10, y + len(row.values) * BAR / 2 + 4, row.label, 12, "end"))
+        for value in row.values:
+            width = max(1.0, value / most * (WIDTH - LEFT - RIGHT))
+            parts.append(f'<rect x="{LEFT}" y="{y + 1}" width="{width:.1f}" height="{BAR - 2}" fill="{colour}"/>')
+            parts.append(_text(LEFT + width + 5, y + BAR - 3, f"{value:,.{digits}f}", 10))
+            y += BAR
+        y += GAP
+    return "\n".join([*parts, "</svg>"]) + "\n"
