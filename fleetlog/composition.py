@@ -2,6 +2,8 @@
 
 Every function takes settings that were read once, builds what it needs, and hands it down. `stop` is an event that a
 signal handler sets. Faults of the log, the folder and the settings are sentences (`CannotStart`, `LogFault`).
+
+Each part is imported where it is put together: a projector or an owner alone begins without the web server.
 """
 
 import json
@@ -17,19 +19,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fleetlog.settings import Settings
-from projections.projector import Projector
-from projections.queries import Tables
-from projections.store import StoreFault
-from robot_gateway.alarm_command import AlarmCommand
-from robot_gateway.gateway import Gateway
-from robot_gateway.serve import Served
-from robot_gateway.version import VERSION
-from streams.owner import OwnerSettings
 from streams.port import Log, LogFault, LogReader
-from streams.processor import Processor
+
+if TYPE_CHECKING:
+    from robot_gateway.gateway import Gateway
+    from robot_gateway.serve import Served
+    from streams.processor import Processor
 
 logger = logging.getLogger("fleetlog")
 
@@ -81,8 +79,12 @@ def _kafka_log(settings: Settings) -> Log:
 # ---- the parts ----
 
 
-def new_processor(settings: Settings, log: Log) -> Processor:
+def new_processor(settings: Settings, log: Log) -> "Processor":
     """The owners of this process; payloads are cached beside them unless the log itself is at hand."""
+    from robot_gateway.version import VERSION
+    from streams.owner import OwnerSettings
+    from streams.processor import Processor
+
     own = settings.processor
     owner = OwnerSettings(
         name=_life("owner"),
@@ -97,8 +99,11 @@ def new_processor(settings: Settings, log: Log) -> Processor:
     return Processor(log, owner, cache, own.cache_bytes)
 
 
-def new_gateway(settings: Settings, log: Log) -> Gateway:
+def new_gateway(settings: Settings, log: Log) -> "Gateway":
     """A gateway on this host's tables."""
+    from projections.queries import Tables
+    from robot_gateway.gateway import Gateway
+
     folder = settings.data_folder if settings.embedded else tables_folder(settings)
     return Gateway(
         log,
@@ -111,10 +116,18 @@ def new_gateway(settings: Settings, log: Log) -> Gateway:
     )
 
 
-def alarms_of(settings: Settings, gateway: Gateway) -> AbstractContextManager[object]:
+def start_serving(gateway: "Gateway") -> "Served":
+    """The gateway at its address. Raises CannotServe."""
+    from robot_gateway.serve import Served
+
+    return Served(gateway).start()
+
+
+def alarms_of(settings: Settings, gateway: "Gateway") -> AbstractContextManager[object]:
     """Tells the operator's command of alarms until the end; nothing where none is set."""
     if settings.alarm.command is None:
         return nullcontext()
+    from robot_gateway.alarm_command import AlarmCommand
 
     def unready() -> list[str]:
         return [str(line) for line in gateway.readiness(with_names=False) if not line.ready]
@@ -168,6 +181,8 @@ def run_projector(settings: Settings, stop: threading.Event) -> None:
 
 
 def _project(settings: Settings, reader: LogReader, stop: threading.Event) -> None:
+    from projections.projector import Projector
+
     projector = Projector(reader, tables_folder(settings), settings.projector.ended_days)
 
     def end() -> None:
@@ -204,7 +219,7 @@ def run_gateway(settings: Settings, stop: threading.Event, ready: Callable[[str]
         raise CannotStart("the embedded log belongs to one process: use `fleetlog up`, or a Kafka log with --kafka.")
     with _closing(open_log(settings)) as log:
         gateway = new_gateway(settings, log)
-        served = Served(gateway).start()
+        served = start_serving(gateway)
         try:
             ready(served.url)
             with alarms_of(settings, gateway):
@@ -227,14 +242,14 @@ def run_up(settings: Settings, stop: threading.Event, ready: Callable[[str], Non
         gateway = new_gateway(settings, log)
         gateway.watch_owners(processor.statuses, processor.why_not_ready)
         gateway.add_part("projector", child.why_not_ready)
-        served = Served(gateway).start()
+        served = start_serving(gateway)
         parts.callback(served.stop)
         parts.enter_context(alarms_of(settings, gateway))
         ready(served.url)
         _wait(stop, served)
 
 
-def _wait(stop: threading.Event, served: Served) -> None:
+def _wait(stop: threading.Event, served: "Served") -> None:
     while not stop.wait(LOOK_EVERY_S):
         if served.wait(0):
             raise CannotStart(f"the gateway ended: {served.failure}")
@@ -304,6 +319,8 @@ class ProjectorChild:
 
 def project_as_child() -> int:
     """What the child does: settings from the first line of standard input, then the projector until it is closed."""
+    from projections.store import StoreFault
+
     settings = Settings.model_validate(json.loads(sys.stdin.readline()))
     stop = threading.Event()
 
