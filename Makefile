@@ -3,8 +3,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# How many test processes run side by side.
-TESTERS ?= 3
+# How many test processes run side by side: more than a small machine has cores, since tests also wait.
+TESTERS ?= 4
 # What hundreds of processes of the tests import: compiled once, also where Python is told to write no byte code.
 BEGIN_OFTEN := commands streams projections robot_gateway fleetlog tests/support tests/system
 STAMP := $(VENV)/.installed
