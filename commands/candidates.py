@@ -108,6 +108,8 @@ def _robot_key(task: Task, robot: Robot) -> tuple[int, bool, int, float, int, st
 
 def why_not(need: Need, task: Task, robot: Robot, now: int) -> str | None:
     """Why an able robot cannot take the task now, or None where it could."""
+    if robot.fault == "two_programs":
+        return "error"  # also where it is not heard of: its hellos are refused until an operator's word
     if robot.offline or not robot.online:
         return "offline"
     if robot.fault is not None:

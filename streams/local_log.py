@@ -146,13 +146,16 @@ class LocalFollower:
         self._waiter.close()
 
     def _read(self, records_max: int) -> list[Record] | None:
+        """What is there; none where only what is no record was passed, None where nothing came."""
         records: list[Record] = []
+        moved = False
         for partition in tuple(self._turns):
             start = self._positions[partition]
             kept = self._source.kept(self._topic, partition)
             if start == kept[1]:
                 continue
             check_kept(kept, self._topic, partition, start)
+            moved = True
             found, self._positions[partition] = self._source.read(
                 self._topic, partition, start, records_max - len(records)
             )
@@ -162,7 +165,7 @@ class LocalFollower:
                 self._turns.remove(partition)
                 self._turns.append(partition)
                 break
-        return records or None
+        return records if moved else None
 
 
 class LocalSeat:

@@ -163,7 +163,7 @@ class World(Product):
     def _in_error(self) -> list[tuple[str, str]]:
         found = []
         for pool, state in self.live().items():
-            found += [(pool, name) for name, robot in state.robots.items() if robot.state == "ERROR"]
+            found += [(pool, name) for name, robot in state.robots.items() if robot.fault is not None]
         return found
 
     def _project(self) -> None:

@@ -25,6 +25,11 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     "silent": ("t+0 hello r1 caps=gpu\nt+10 wait", ["no_robot_free"], "1 silent"),
     "draining": ("t+0 hello r1 caps=gpu\nt+0 drain r1", ["no_robot_free"], "1 draining"),
     "error": ("t+0 hello r1 caps=gpu fault=x", ["no_robot_free"], "1 error"),
+    "kept away as two programs": (
+        "t+0 hello r1 caps=gpu\n" + 6 * "t+0 hello r1 caps=gpu fresh\n" + "t+20 wait",
+        ["no_robot_free"],
+        "1 error",
+    ),
     "not ready": ("t+0 hello r1 caps=gpu", ["no_robot_free"], "1 not_ready"),
     "excluded": (
         "t+0 robot r1 caps=gpu\nt+0 hello r2 caps=gpu\nt+0 drain r2\nt+1 reject r1 t1",

@@ -1,5 +1,6 @@
 """The log in memory keeps the contract of the port, and the faults that simulations set do what they say."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -56,6 +57,19 @@ def site() -> Site:
 
 class TestMemoryLog(LogContract):
     """The contract."""
+
+
+def test_a_follower_behind_whose_position_only_a_marker_lies_does_not_wait() -> None:
+    """As one that begins where a snapshot ends, at the last event: it is at the end at once."""
+    log = MemoryLog(MemoryStore(1))
+    seat = LocalSeat(log, 0)
+    taken = seat.take_over()
+    [offset] = seat.commit([Output(Topic.EVENTS, "p", b"e")], taken.reports_next, taken.commands_next)
+    follower = log.follow(Topic.EVENTS, {0: offset + 1})
+    began = time.monotonic()
+    assert follower.poll(10, 60.0) == []
+    assert follower.positions() == {0: log.end(Topic.EVENTS, 0)}
+    assert time.monotonic() - began < 30
 
 
 def test_the_newest_member_has_every_partition_and_gives_them_back() -> None:
