@@ -11,7 +11,7 @@ from streams.embedded_snapshots import find_snapshots
 from streams.embedded_store import LogHead, Store, Track, Tracks, open_secondary
 from streams.local_log import Bells, LocalFollower
 from streams.log_format import check_known
-from streams.port import LogMisconfigured, LogUnavailable, Record, Snapshot, Topic
+from streams.port import LogMisconfigured, LogState, LogUnavailable, Record, Snapshot, Topic
 
 LOOK_EVERY_S: Final = 0.02
 """How often a waiting reader in another process looks for what is new."""
@@ -80,6 +80,10 @@ class EmbeddedReading:
         good, bad = self.ask(lambda store: find_snapshots(store, partition))
         self._bad_snapshots += bad
         return good
+
+    def state(self) -> LogState:
+        """See `port.LogReader`: nobody takes it away."""
+        return LogState()
 
     def bad_snapshots(self) -> int:
         """As in `LogReader`."""

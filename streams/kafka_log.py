@@ -15,9 +15,22 @@ from streams.kafka_log_follower import KafkaFollower, SingleReader
 from streams.kafka_log_member import Member
 from streams.kafka_log_offsets import Offsets
 from streams.kafka_log_snapshots import Snapshots
-from streams.kafka_log_topics import check_log, init_log, raise_name, require_good, require_name
+from streams.kafka_log_topics import check_log, init_log, raise_name, read_name, require_good
+from streams.kafka_log_watch import TopicWatch
 from streams.log_format import check_known
-from streams.port import Appended, Follower, Headers, Log, LogMisconfigured, Ownership, Record, Seat, Snapshot, Topic
+from streams.port import (
+    Appended,
+    Follower,
+    Headers,
+    Log,
+    LogMisconfigured,
+    LogState,
+    Ownership,
+    Record,
+    Seat,
+    Snapshot,
+    Topic,
+)
 
 __all__ = ["KafkaLog", "check_log", "init_log"]
 
@@ -43,26 +56,31 @@ class KafkaLog:
         clients = Clients(bootstrap, prefix, kafka_settings or {})
         self._clients = clients
         self._unanswered_s = unanswered_s
-        self.partitions = require_good(clients, clients.admin())
-        self._offsets = Offsets(clients)
-        name = require_name(clients, self._offsets)
+        self._offsets = offsets = Offsets(clients)
+        admin = clients.admin()
+        name, self.partitions = require_good(clients, admin, offsets)
         check_known(name.format, f"of {prefix} at {bootstrap}")
         self.log_id = name.log_id
         self.format = name.format
-        self._appender = Appender(clients, self.partitions)
+        self._watch = TopicWatch(clients, admin, self.partitions, name, lambda: read_name(clients, offsets))
+        self._appender = Appender(clients, self.partitions, self._watch)
         self._reader = SingleReader(clients)
         self._snapshots = Snapshots(clients, self._offsets)
         self._members: list[Member] = []
 
     def append(self, topic: Topic, pool: str, value: bytes, headers: Headers, done: Appended) -> None:
-        """See `port.Log`. `done` is called from the appender's thread; what is not written within 30 s has failed."""
+        """See `port.Log`. `done` is called from the appender's thread; what is not written within 30 s has failed.
+
+        Raises LogUnavailable while topics are missing, LogReplaced.
+        """
+        self._watch.require()
         self._appender.append(topic, pool, value, headers, done)
 
     def follow(self, topic: Topic, starts: Mapping[int, int]) -> Follower:
         """See `port.LogReader`."""
         for partition in starts:
             self._require_partition(partition)
-        return KafkaFollower(self._clients, topic, starts)
+        return KafkaFollower(self._clients, topic, starts, self._watch)
 
     def beginning(self, topic: Topic, partition: int) -> int:
         """See `port.LogReader`. Raises LogUnavailable."""
@@ -92,9 +110,15 @@ class KafkaLog:
         """See `port.LogReader`."""
         return self._snapshots.bad()
 
+    def state(self) -> LogState:
+        """See `port.LogReader`: as of the newest look at the topics, a few seconds ago at most."""
+        return self._watch.state
+
     def own(self, name: str, taken: Callable[[Seat], None], lost: Callable[[Seat], None]) -> Ownership:
         """See `port.Log`. Assignment comes within seconds: at latest when a dead member's session is over (6 s)."""
-        member = Member(self._clients, self._offsets, name, taken, lost, self._unanswered_s)
+        member = Member(
+            self._clients, self._offsets, self._watch, self.partitions, name, taken, lost, self._unanswered_s
+        )
         self._members.append(member)
         return member
 
@@ -102,6 +126,7 @@ class KafkaLog:
         """See `port.LogReader`: leaves the owners, waits up to 5 s for what is queued. Twice is allowed."""
         for member in self._members:
             member.close()
+        self._watch.close()
         self._appender.close()
         self._reader.close()
 

@@ -2,7 +2,7 @@
 
 import threading
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -14,11 +14,19 @@ CLOSE_S: Final = 5.0
 POOLS_REMEMBERED: Final = 65_536
 
 
+class Watch(Protocol):
+    """Whether the topics are still those that were opened: `kafka_log_watch.TopicWatch`."""
+
+    generation: int
+
+
 class Appender:
     """Queues records for the log; see `port.Log.append`. Used by any thread."""
 
-    def __init__(self, clients: Clients, partitions: int) -> None:
+    def __init__(self, clients: Clients, partitions: int, watch: Watch) -> None:
         self._clients = clients
+        self._watch = watch
+        self._generation = watch.generation
         self._partitions = partitions
         self._names = {topic: clients.topic(topic) for topic in Topic}
         self._places: dict[str, int] = {}
@@ -78,11 +86,14 @@ class Appender:
                 if self._failed is self._producer:
                     LOGGER.warning("Kafka took away this producer's numbering; appending goes on with a new one.")
                     self._replace()
+                elif self._watch.generation != self._generation:
+                    self._replace()  # it remembers topics that were made anew
             except Exception:
                 LOGGER.exception("An answer to an appended record failed.")
         self._finish(self._producer, CLOSE_S)
 
     def _replace(self) -> None:
+        self._generation = self._watch.generation
         former, self._producer = self._producer, self._clients.appender()
         self._failed = None
         self._finish(former, 0.0)

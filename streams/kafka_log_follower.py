@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -45,11 +45,29 @@ def reading_fault(message: Message, error: KafkaError) -> LogFault | None:
     return meaning if isinstance(meaning, LogMisconfigured) else None
 
 
-class KafkaFollower:
-    """Follows partitions of one topic for ever; read_committed, checksums verified. See `port.Follower`."""
+class Watch(Protocol):
+    """Whether the topics are still those that were opened: `kafka_log_watch.TopicWatch`."""
 
-    def __init__(self, clients: Clients, topic: Topic, starts: Mapping[int, int]) -> None:
+    def require(self, topic: Topic) -> None:
+        """Returns while the topic may be read. Raises LogReplaced, LogUnavailable."""
+
+    def times_made(self, topic: Topic) -> int:
+        """How often the topic was made anew while this process ran."""
+
+    def meaning(self, met: LogFault) -> LogFault:
+        """What a fault is that was met while reading."""
+
+
+class KafkaFollower:
+    """Follows partitions of one topic for ever; read_committed, checksums verified. See `port.Follower`.
+
+    While the topic is missing `poll` raises LogUnavailable; where it was made anew it raises LogFault.
+    """
+
+    def __init__(self, clients: Clients, topic: Topic, starts: Mapping[int, int], watch: Watch | None = None) -> None:
         self._topic = topic
+        self._watch = watch
+        self._made = 0 if watch is None else watch.times_made(topic)
         self._positions = dict(starts)
         self._consumer = clients.follower()
         self._using = threading.Lock()
@@ -66,8 +84,10 @@ class KafkaFollower:
         give_up = time.monotonic() + timeout_s
         with self._using:
             while True:
+                if self._watch is not None:
+                    self._require_same(self._watch)
                 if self._fault:
-                    raise self._fault
+                    raise self._fault if self._watch is None else self._watch.meaning(self._fault)
                 if self._closed:
                     raise LogFault("This follower is closed: follow anew.")
                 remaining = give_up - time.monotonic()
@@ -78,6 +98,11 @@ class KafkaFollower:
                     self._woken.clear()
                     if self._fault is None:
                         return []
+
+    def _require_same(self, watch: Watch) -> None:
+        watch.require(self._topic)
+        if watch.times_made(self._topic) != self._made:
+            raise LogFault(f"Topic {self._topic} was made anew: read beginning and end, then follow.")
 
     def _next(self, records_max: int, timeout_s: float) -> list[Message]:
         """What is there, after waiting for the first: waiting for all would wait the whole time with fewer there."""

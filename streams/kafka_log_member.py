@@ -16,7 +16,7 @@ from streams.kafka_log_clients import LOGGER, Clients, error_of
 from streams.kafka_log_commit import INPUTS
 from streams.kafka_log_follower import SLICE_S, reading_fault, record_of
 from streams.kafka_log_offsets import Offsets
-from streams.kafka_log_seat import KafkaSeat, Lane
+from streams.kafka_log_seat import KafkaSeat, Lane, Watch
 from streams.port import Record, Seat, Topic
 
 HAND_OUT_RECORDS: Final = 2_000
@@ -35,6 +35,8 @@ class Member:
         self,
         clients: Clients,
         offsets: Offsets,
+        watch: Watch,
+        partitions: int,
         name: str,
         taken: Callable[[Seat], None],
         lost: Callable[[Seat], None],
@@ -42,6 +44,8 @@ class Member:
     ) -> None:
         self._clients = clients
         self._offsets = offsets
+        self._watch = watch
+        self._partitions = partitions
         self._name = name
         self._taken = taken
         self._lost = lost
@@ -84,9 +88,11 @@ class Member:
             consumer = self._clients.member(self._name)
 
     def _live(self, consumer: Consumer) -> None:
-        """Is a member until `close`: all calls of the consumer and all rebalances happen in here."""
+        """Is a member until `close`, or until topics were made anew, of which this consumer remembers the former ones:
+        all its calls and all rebalances happen in here."""
+        generation = self._watch.generation
         self._join(consumer)
-        while not self._closing.is_set():
+        while not self._closing.is_set() and self._watch.generation == generation:
             self._do_steps(consumer)
             first = consumer.poll(SLICE_S)
             if first is not None:
@@ -148,11 +154,12 @@ class Member:
 
     def _on_assign(self, consumer: Consumer, given: Sequence[TopicPartition]) -> None:
         """Assigns both inputs, paused; every seat that stays learns the new generation (also for an empty list)."""
-        inputs = self._inputs([one.partition for one in given])
+        ours = [one.partition for one in given if one.partition < self._partitions]  # a topic may have been given more
+        inputs = self._inputs(ours)
         consumer.incremental_assign(inputs)
         if inputs:
             consumer.pause(inputs)
-        new = [KafkaSeat(self._clients, self._offsets, self, one.partition, self._patience_s) for one in given]
+        new = [KafkaSeat(self._clients, self._offsets, self._watch, self, p, self._patience_s) for p in ours]
         for seat in new:
             self._seats[seat.partition] = seat
             self._lanes |= {(lane.at.topic, lane.at.partition): lane for lane in seat.lanes}

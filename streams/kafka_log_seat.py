@@ -11,7 +11,19 @@ from confluent_kafka import Consumer, TopicPartition
 from streams.kafka_log_clients import Clients
 from streams.kafka_log_commit import INPUTS, Batch, Transactions
 from streams.kafka_log_offsets import Offsets
-from streams.port import Fenced, Fetched, LogFault, Output, Record, SeatLost, TakenOver, Topic
+from streams.port import (
+    Fenced,
+    Fetched,
+    LogFault,
+    LogMisconfigured,
+    LogReplaced,
+    LogUnavailable,
+    Output,
+    Record,
+    SeatLost,
+    TakenOver,
+    Topic,
+)
 
 LANE_RECORDS_MAX: Final = 10_000
 LANE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -79,6 +91,18 @@ class Lane:
         self.is_open = True
 
 
+class Watch(Protocol):
+    """Whether the topics are still those that were opened: `kafka_log_watch.TopicWatch`."""
+
+    generation: int
+
+    def require(self) -> None:
+        """Returns while all is there. Raises LogReplaced, LogUnavailable."""
+
+    def meaning(self, met: LogFault) -> LogFault:
+        """What a fault is that was met while reading."""
+
+
 class Membership(Protocol):
     """The member's thread, as its seats see it."""
 
@@ -91,12 +115,20 @@ class KafkaSeat:
     """See `port.Seat`. Made by the member's thread, which also says when it is lost."""
 
     def __init__(
-        self, clients: Clients, offsets: Offsets, member: Membership, partition: int, patience_s: float
+        self,
+        clients: Clients,
+        offsets: Offsets,
+        watch: Watch,
+        member: Membership,
+        partition: int,
+        patience_s: float,
     ) -> None:
         self.partition = partition
         self.lanes = tuple(Lane(self, topic, clients.at(topic, partition)) for topic in INPUTS)
         self.changed = threading.Condition()
         self._offsets = offsets
+        self._watch = watch
+        self._generation = watch.generation
         self._member = member
         self._transactions = Transactions(clients, offsets, partition, self, patience_s)
         self._lost = False
@@ -131,11 +163,17 @@ class KafkaSeat:
 
     def take_over(self) -> TakenOver:
         """See `port.Seat`. After fencing it first waits for a second in which the group was polled."""
+        self._generation = self._watch.generation
         self.require_ours()
         self._wait_for(self._member.ask(self._close_lanes))
         if self._fenced:
             self.wait_polled()
-        self._taken = self._transactions.take_over()
+        try:
+            self._taken = self._transactions.take_over()
+        except (Fenced, SeatLost, LogUnavailable, LogMisconfigured, LogReplaced):
+            raise
+        except LogFault as met:
+            raise self._watch.meaning(met) from None
         self._fenced = False
         return self._taken
 
@@ -146,17 +184,18 @@ class KafkaSeat:
     def fetch(self, commands_max: int, timeout_s: float) -> Fetched:
         """See `port.Seat`. Raises LogCorrupt where an input is damaged, once what came before is fetched."""
         self._transactions.poll()
+        self.require_ours()
         reports_lane, commands_lane = self.lanes
         with self.changed:
             self.changed.wait_for(self._has_something, timeout_s)
             self._woken = False
             if self._lost:
                 raise self._seat_lost()
-            for lane in self.lanes:
-                if lane.fault and not lane.waiting:
-                    raise lane.fault
-            reports = reports_lane.take(REPORTS_MAX)
-            commands = commands_lane.take(commands_max)
+            met = next((lane.fault for lane in self.lanes if lane.fault and not lane.waiting), None)
+            reports = [] if met else reports_lane.take(REPORTS_MAX)
+            commands = [] if met else commands_lane.take(commands_max)
+        if met is not None:
+            raise self._watch.meaning(met)
         if any(lane.paused and lane.is_open and lane.is_low() for lane in self.lanes):
             self._member.ask(self._resume_low)
         return Fetched(reports, commands)
@@ -192,9 +231,13 @@ class KafkaSeat:
     # ---- commit.Standing ----
 
     def require_ours(self) -> None:
-        """Raises SeatLost when the partition is lost."""
+        """Raises SeatLost when the partition is lost; LogUnavailable, LogReplaced, Fenced when the topics are not those
+        that were taken over."""
         if self._lost:
             raise self._seat_lost()
+        self._watch.require()
+        if self._watch.generation != self._generation:
+            raise Fenced(f"Topics of partition {self.partition} were made anew.")
 
     def membership(self) -> tuple[int, Any]:
         """How many assignments came so far, and the group metadata of the last one."""

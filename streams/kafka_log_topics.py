@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,10 +59,11 @@ class Found:
 
 @dataclass(slots=True, frozen=True)
 class LogName:
-    """What the `_log` record says."""
+    """What the `_log` record says. `partitions` None: it was written before that was noted."""
 
     log_id: str
     format: int
+    partitions: int | None = None
 
 
 class _TopicUnknown(LogMisconfigured):
@@ -102,19 +103,27 @@ def _replicas(topic: TopicMetadata) -> int:
     return min(len(partition.replicas) for partition in topic.partitions.values())
 
 
-def differences(clients: Clients, admin: AdminClient, found: Found) -> list[str]:
-    """Each way in which topics are not what Fleetlog needs, one sentence each with what to do."""
+def differences(clients: Clients, admin: AdminClient, found: Found, partitions: int | None) -> list[str]:
+    """Each way in which topics are not what Fleetlog needs, one sentence each with what to do. `partitions`: those of
+    the log, where its name says so; topics that were given more are no difference (`grown`)."""
     said: list[str] = []
     names = topic_names(clients)
     missing = [name for name in names.values() if name not in found.partitions]
     if missing:
         said.append(f"Topics are missing: {', '.join(missing)}; run {clients.init_command}.")
     counts = {found.partitions[name] for name in names.values() if name in found.partitions}
-    if len(counts) > 1:
+    if partitions is not None:
+        few = [f"{name} {count}" for name, count in found.partitions.items() if count < partitions]
+        if few:
+            said.append(
+                f"Topics have fewer partitions than the log, which has {partitions}: {', '.join(few)}; "
+                f"delete them and run {init_with(clients, partitions)}."
+            )
+    elif len(counts) > 1:
         listed = ", ".join(f"{name} {found.partitions[name]}" for name in names.values() if name in found.partitions)
         said.append(
             f"Topics have different numbers of partitions ({listed}): a pool's records would part; "
-            "make the log anew with `fleetlog log init` under another prefix and copy it with `fleetlog log copy`."
+            "make the log anew with `fleetlog log init` under another prefix."
         )
     for topic, name in names.items():
         if name in found.partitions:
@@ -129,6 +138,28 @@ def differences(clients: Clients, admin: AdminClient, found: Found) -> list[str]
     return said
 
 
+def grown(clients: Clients, found: Found, partitions: int | None) -> str | None:
+    """What is to be said of topics that were given more partitions than the log has: the others are left alone."""
+    if partitions is None:
+        return None
+    more = [f"{name} {count}" for name, count in found.partitions.items() if count > partitions]
+    return grown_text(clients, more, partitions) if more else None
+
+
+def grown_text(clients: Clients, more: Sequence[str], partitions: int) -> str:
+    """The same for those in `more`, each with its number."""
+    return (
+        f"Topics have more partitions than the log, which has {partitions}: {', '.join(more)}; the others are left "
+        f"alone. To be rid of them delete the topic and run {init_with(clients, partitions)}; with events or snapshots "
+        "that would be another log: `fleetlog log export` it, and import it under another prefix"
+    )
+
+
+def init_with(clients: Clients, partitions: int) -> str:
+    """The command that makes what is missing of a log with so many partitions."""
+    return f"{clients.init_command[:-1]} --partitions {partitions}`"
+
+
 def _settings_of(admin: AdminClient, name: str) -> dict[str, Any]:
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
     try:
@@ -141,14 +172,14 @@ def _settings_of(admin: AdminClient, name: str) -> dict[str, Any]:
     return {setting: entry.value for setting, entry in entries.items()}
 
 
-def _are_known(clients: Clients, admin: AdminClient) -> bool:
+def _are_known(clients: Clients, admin: AdminClient, partitions: int | None) -> bool:
     """Whether the topics are there and good. Brokers learn of new topics one after the other, and each question may go
     to another broker: one that does not know a topic yet says nothing. Raises LogMisconfigured, LogUnavailable."""
     found = find_topics(clients, admin)
     if len(found.partitions) < len(topic_names(clients)):
         return False
     try:
-        said = differences(clients, admin, found)
+        said = differences(clients, admin, found, partitions)
     except _TopicUnknown:
         return False
     if said:
@@ -156,13 +187,16 @@ def _are_known(clients: Clients, admin: AdminClient) -> bool:
     return True
 
 
-def require_good(clients: Clients, admin: AdminClient) -> int:
-    """The number of partitions. Raises LogMisconfigured with every difference, LogUnavailable."""
+def require_good(clients: Clients, admin: AdminClient, offsets: Offsets) -> tuple[LogName, int]:
+    """The log's name and number of partitions. Raises LogMisconfigured with every difference, LogUnavailable."""
     found = find_topics(clients, admin)
-    said = differences(clients, admin, found)
+    name = read_name(clients, offsets) if clients.snapshots in found.partitions else None
+    said = differences(clients, admin, found, name.partitions if name else None)
     if said:
         raise LogMisconfigured(" ".join(said))
-    return found.partitions[clients.snapshots]
+    if name is None:
+        raise LogMisconfigured(f"The topics of {clients.prefix} have no name yet: run {clients.init_command}.")
+    return name, name.partitions or found.partitions[clients.snapshots]
 
 
 # ---- the record that names the log ----
@@ -179,7 +213,7 @@ def read_name(clients: Clients, offsets: Offsets) -> LogName | None:
     if newest is None:
         return None
     said = json.loads(newest)
-    return LogName(said["log_id"], said["format"])
+    return LogName(said["log_id"], said["format"], said.get("partitions"))
 
 
 def require_name(clients: Clients, offsets: Offsets) -> LogName:
@@ -194,10 +228,10 @@ def raise_name(clients: Clients, offsets: Offsets, to: int) -> LogName:
     """The log's name with a higher format, once readers see it. Raises LogMisconfigured, LogUnavailable."""
     name = require_name(clients, offsets)
     check_raise(name.format, to)
-    return name if to == name.format else _write_name(clients, offsets, LogName(name.log_id, to))
+    return name if to == name.format else _write_name(clients, offsets, LogName(name.log_id, to, name.partitions))
 
 
-def _write_name(clients: Clients, offsets: Offsets, change: LogName | None) -> LogName:
+def _write_name(clients: Clients, offsets: Offsets, change: LogName | None, partitions: int | None = None) -> LogName:
     """Writes the `_log` record: `change`, or a new name where there is none. One process at a time: the last to
     initialise fences the others before anybody reads."""
     producer = clients.transactional("log-name")
@@ -205,8 +239,9 @@ def _write_name(clients: Clients, offsets: Offsets, change: LogName | None) -> L
         producer.init_transactions(ANSWER_S)
         name = change or read_name(clients, offsets)
         if name is None or change is not None:
-            name = name or LogName(str(uuid.uuid4()), FORMAT)
-            value = json.dumps({"v": 1, "log_id": name.log_id, "format": name.format}).encode()
+            name = name or LogName(str(uuid.uuid4()), FORMAT, partitions)
+            said = {"v": 1, "log_id": name.log_id, "format": name.format, "partitions": name.partitions}
+            value = json.dumps({field: value for field, value in said.items() if value is not None}).encode()
             producer.begin_transaction()
             producer.produce(clients.snapshots, value, LOG_KEY, 0)
             producer.commit_transaction(ANSWER_S)
@@ -243,8 +278,16 @@ def init_log(
     clients = Clients(bootstrap, prefix, kafka_settings or {})
     admin = clients.admin()
     found = find_topics(clients, admin)
+    offsets = Offsets(clients)
+    named = read_name(clients, offsets) if clients.snapshots in found.partitions else None
+    noted = named.partitions if named else None
+    if noted not in (None, partitions):
+        raise LogMisconfigured(
+            f"The log of {prefix} has {noted} partitions, asked for are {partitions}: their number is fixed; "
+            f"ask for {noted}, or use another prefix."
+        )
     for name, count in found.partitions.items():
-        if count != partitions:
+        if count != partitions and not (noted and count > noted):
             raise LogMisconfigured(
                 f"Topic {name} has {count} partitions already, asked for are {partitions}: their number is fixed; "
                 f"ask for {count}, or use another prefix."
@@ -263,8 +306,8 @@ def init_log(
         except KafkaException as failed:
             if error_of(failed).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise fault(error_of(failed), f"making topic {name}") from None
-    _wait_until(lambda: _are_known(clients, admin), "made the topics but does not show them yet")
-    return _write_name(clients, Offsets(clients), None).log_id
+    _wait_until(lambda: _are_known(clients, admin, noted), "made the topics but does not show them yet")
+    return _write_name(clients, offsets, None, partitions).log_id
 
 
 def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings | None = None) -> list[str]:
@@ -275,7 +318,13 @@ def check_log(bootstrap: str, prefix: str = "fleetlog", kafka_settings: Settings
     clients = Clients(bootstrap, prefix, kafka_settings or {})
     admin = clients.admin()
     found = find_topics(clients, admin)
-    said = differences(clients, admin, found)
-    if clients.snapshots in found.partitions and read_name(clients, Offsets(clients)) is None:
+    there = clients.snapshots in found.partitions
+    name = read_name(clients, Offsets(clients)) if there else None
+    partitions = name.partitions if name else None
+    said = differences(clients, admin, found, partitions)
+    more = grown(clients, found, partitions)
+    if more is not None:
+        said.append(f"{more}.")
+    if there and name is None:
         said.append(f"The log of {prefix} has no name yet: run {clients.init_command}.")
     return said

@@ -33,6 +33,7 @@ from streams.port import (
     Headers,
     LogBusy,
     LogCorrupt,
+    LogState,
     LogUnavailable,
     Output,
     Record,
@@ -315,6 +316,10 @@ class MemoryLog:
         good, bad = self.store.find_snapshots(partition)
         self._bad_snapshots += bad
         return good
+
+    def state(self) -> LogState:
+        """See `port.LogReader`: nobody takes it away."""
+        return LogState()
 
     def bad_snapshots(self) -> int:
         """As in `LogReader`."""

@@ -42,6 +42,7 @@ from streams.port import (
     Log,
     LogCorrupt,
     LogMisconfigured,
+    LogReplaced,
     LogUnavailable,
     NoSuchPartition,
     Record,
@@ -140,7 +141,7 @@ class PartitionOwner:
             # Also a topic that is missing or not allowed: it goes on by itself once somebody mended that.
             self._phase("waiting_for_log", str(fault))
             return RETRY_S
-        except (PoolFault, FormatTooNew, LogCorrupt) as fault:
+        except (PoolFault, FormatTooNew, LogCorrupt, LogReplaced) as fault:
             self._stopped(str(fault))
             return None
         except Exception as fault:

@@ -90,6 +90,15 @@ class Snapshot:
     chunks: Sequence[bytes]
 
 
+@dataclass(slots=True, frozen=True)
+class LogState:
+    """How the log as a whole stands, each as a sentence that says what to do. `problem`: nothing goes on until it is
+    mended. `warning`: everything goes on."""
+
+    problem: str | None = None
+    warning: str | None = None
+
+
 class LogFault(Exception):
     """The log failed."""
 
@@ -112,6 +121,10 @@ class LogLocked(LogFault):
 
 class LogMisconfigured(LogFault):
     """Topics or folder are not what Fleetlog needs; the message says what to change."""
+
+
+class LogReplaced(LogFault):
+    """Another log is where the one that was opened had been; the message says what to do."""
 
 
 class NoSuchPartition(LogFault):
@@ -178,6 +191,9 @@ class LogReader(Protocol):
     def bad_snapshots(self) -> int:
         """How many snapshots were found bad since the start of this process."""
 
+    def state(self) -> LogState:
+        """Whether this is still the log that was opened, without asking anybody."""
+
     def close(self) -> None:
         """Frees what the log holds."""
 
@@ -188,7 +204,7 @@ class Seat(Protocol):
     partition: int
 
     def take_over(self) -> TakenOver:
-        """Fences the former owner, then reads positions and end. Raises SeatLost, LogUnavailable."""
+        """Fences the former owner, then reads positions and end. Raises SeatLost, LogUnavailable, LogReplaced."""
 
     def start(self) -> None:
         """Lets `fetch` deliver from the positions that `take_over` read."""
@@ -197,7 +213,7 @@ class Seat(Protocol):
         """All reports that are there (bounded by the adapter), then up to `commands_max` commands.
 
         Waits up to `timeout_s` for the first of either. Nothing is delivered twice within one `take_over`.
-        Raises SeatLost, LogUnavailable.
+        Raises SeatLost, LogUnavailable, LogReplaced.
         """
 
     def reports_end(self) -> int:

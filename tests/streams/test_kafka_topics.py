@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
 )
 
@@ -27,7 +28,7 @@ from streams.kafka_log_clients import OURS, Clients
 from streams.kafka_log_follower import KafkaFollower
 from streams.kafka_log_topics import topic_names
 from streams.port import CHUNK_BYTES_MAX, LogFault, LogMisconfigured, LogUnavailable, RecordTooLarge, Topic
-from tests.streams.contract import CEILING_S, Acks, snapshot
+from tests.streams.contract import CEILING_S, Acks, Members, snapshot
 from tests.support.broker import Broker
 from tests.support.kafka_owners import wait_until
 from tests.support.kafka_site import KafkaSite, held
@@ -135,7 +136,7 @@ def test_every_difference_is_named_with_what_to_do(broker: Broker, prefix: str) 
 def test_differing_numbers_of_partitions_are_refused(broker: Broker, prefix: str) -> None:
     """A pool's records would part: refused at start, and by `init_log` asked for another number."""
     init_log(broker.address, prefix, 2)
-    with pytest.raises(LogMisconfigured, match="has 2 partitions already, asked for are 3"):
+    with pytest.raises(LogMisconfigured, match="has 2 partitions, asked for are 3"):
         init_log(broker.address, prefix, 3)
     other = f"{prefix}b"
     clients = Clients(broker.address, other)
@@ -144,6 +145,51 @@ def test_differing_numbers_of_partitions_are_refused(broker: Broker, prefix: str
     assert any("different numbers of partitions" in sentence for sentence in check_log(broker.address, other))
     with pytest.raises(LogMisconfigured, match="different numbers of partitions"):
         KafkaLog(broker.address, other)
+
+
+def test_more_partitions_than_the_log_has_are_left_alone(broker: Broker, prefix: str) -> None:
+    """Kafka cannot take partitions away again: pools stay where they are, nobody owns the new ones, the check names
+    them with what to do. A topic with fewer than the log has is refused."""
+    init_log(broker.address, prefix, 2)
+    clients = Clients(broker.address, prefix)
+    admin = clients.admin()
+    for name in topic_names(clients).values():
+        admin.create_partitions([NewPartitions(name, 4)])[name].result()
+    wait_until(lambda: bool(check_log(broker.address, prefix)), "the check to see them")
+    (said,) = check_log(broker.address, prefix)
+    assert said.startswith("Topics have more partitions than the log, which has 2: ")
+    assert f"delete the topic and run `fleetlog log init --kafka {broker.address} --set log.prefix={prefix} " in said
+    log = KafkaLog(broker.address, prefix)
+    assert log.partitions == 2
+    members = Members(log)
+    for partition in range(2):
+        members.seat(partition).take_over()
+    assigned = [one.partition for one in log._members[0]._seats.values()]
+    assert sorted(assigned) == [0, 1]
+    log.close()
+    outcomes = f"{prefix}.outcomes"
+    admin.delete_topics([outcomes])[outcomes].result()
+    wait_until(lambda: "missing" in check_log(broker.address, prefix)[0], "the topic to go")
+    create(clients, outcomes, 1)
+    wait_until(lambda: "missing" not in check_log(broker.address, prefix)[0], "the topic to come")
+    with pytest.raises(
+        LogMisconfigured, match=f"fewer partitions than the log, which has 2: {outcomes} 1; delete them"
+    ):
+        KafkaLog(broker.address, prefix)
+
+
+def test_one_look_that_misses_a_topic_says_nothing(broker: Broker, prefix: str) -> None:
+    """A broker that has just begun may know less; two looks in a row count, and the next good one ends it."""
+    init_log(broker.address, prefix, 1)
+    log = KafkaLog(broker.address, prefix)
+    watch = log._watch
+    watch.close()
+    good = watch._found()
+    bad = good | {f"{prefix}.commands": None}
+    for found, known in ((bad, True), (good, True), (bad, True), (bad, False), (bad, False), (good, True)):
+        watch._judge(found)
+        assert (log.state().problem is None) is known
+    log.close()
 
 
 def test_missing_topics_and_a_missing_name_are_named(broker: Broker, prefix: str) -> None:

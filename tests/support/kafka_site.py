@@ -149,7 +149,14 @@ class Usurper(Member):
         self._partition = partition
         self._given = threading.Event()
         super().__init__(
-            log._clients, log._offsets, "usurper", lambda _: self._given.set(), lambda _: None, UNANSWERED_S
+            log._clients,
+            log._offsets,
+            log._watch,
+            log.partitions,
+            "usurper",
+            lambda _: self._given.set(),
+            lambda _: None,
+            UNANSWERED_S,
         )
 
     def seat(self) -> Seat:

@@ -12,7 +12,7 @@ from commands.events import Event, encode_event
 from commands.ids import ZERO_HASH, chain_hash, name_id
 from commands.settings import PoolSettings
 from projections.audit import export_line, import_line
-from streams.port import Follower, LogCorrupt, LogReader, Record, Snapshot, Topic, partition_of
+from streams.port import Follower, LogCorrupt, LogReader, LogState, Record, Snapshot, Topic, partition_of
 
 START_AT = 1_790_000_000_000
 LOG_ID = "11111111-2222-4333-8444-555555555555"
@@ -144,6 +144,10 @@ class ListLog:
     def find_snapshots(self, partition: int) -> list[Snapshot]:
         """As in the port; there are none."""
         return []
+
+    def state(self) -> LogState:
+        """See `port.LogReader`: nobody takes it away."""
+        return LogState()
 
     def bad_snapshots(self) -> int:
         """As in the port."""
