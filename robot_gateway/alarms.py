@@ -49,7 +49,7 @@ COUNTED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
 }
 """Alarm -> the figures of a pool whose growth it tells, and the sentence."""
-LASTING: Final = ("frozen", "clock", "tables", "disk", "not_ready")
+LASTING: Final = ("frozen", "clock", "tables", "disk", "load", "not_ready")
 """Alarms that begin and end; `frozen` is told for each pool, the others for the gateway's host."""
 NAMES: Final = (*COUNTED, *LASTING)
 

@@ -137,8 +137,10 @@ class OutcomeFollower:
         self._hand_over([outcome for outcome in batch if outcome], self._freshness(follower.positions()))
 
     def _pause(self, fault: LogFault) -> None:
-        self.problem = str(fault) or type(fault).__name__
-        logger.warning("outcomes cannot be followed: %s", self.problem)
+        said = str(fault) or type(fault).__name__
+        if said != self.problem:
+            logger.warning("outcomes cannot be followed: %s", said)
+        self.problem = said
         self._stopping.wait(RETRY_S)
 
     def _decoded(self, value: bytes) -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ from robot_gateway.bulk_folder import BulkFolder
 from robot_gateway.following import OutcomeFollower
 from robot_gateway.health import PARTS, Health, Owners, degraded
 from robot_gateway.heartbeats import HeartbeatGather
+from robot_gateway.load import Load
 from robot_gateway.metrics import GatewayMetrics, Registry
 from robot_gateway.metrics_of_fleet import FleetMetrics
 from robot_gateway.pending import BUSY_RETRY_MS, Answer, Asker, Collected, Pending, Waiting, into_future
@@ -107,7 +108,10 @@ class Gateway:
         self.access = Access(settings)
         self.metrics = GatewayMetrics(registry or Registry())
         self.reads = Reads(tables, log, after_wait_s)
-        self.health = Health(log, tables, submissions_stopped)
+        self.load = Load(
+            settings.sessions_max, settings.unanswered_max, lambda: len(self.sessions), lambda: len(self.pending)
+        )
+        self.health = Health(log, tables, submissions_stopped, self.load.in_words)
         self.hub = EventHub(log)
         self.polling = Polling(self)
         self.bulk = Bulk(self, BulkFolder(bulk_folder))
@@ -126,7 +130,10 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._log_id = log.log_id[:8]
-        self.metrics.watch(lambda: len(self.sessions), lambda: len(self.pending), self._is_ready)
+        self.metrics.watch(
+            lambda: len(self.sessions), lambda: len(self.pending), self._is_ready, lambda: self.load.overloaded
+        )
+        self.add_part("log", lambda: log.state().problem)
         self.add_part("outcomes", self._outcomes_problem)
         self.add_part("tables", self.reads.problem)
         if self.access.tokens is not None:
@@ -228,8 +235,8 @@ class Gateway:
         return (await self.ask_all([command]))[0]
 
     def _not_now(self) -> Refusal | None:
-        """Without following outcomes no answer could be seen."""
-        problem = self._outcomes_problem()
+        """Without following outcomes no answer could be seen; a log that is not the one we know gives none."""
+        problem = self.log.state().problem or self._outcomes_problem()
         return None if problem is None else Refusal("not_ready", problem, retry_after_ms=BUSY_RETRY_MS)
 
     def _append_command(self, command: CommandBase, waiting: Waiting) -> Refusal | None:
@@ -269,12 +276,14 @@ class Gateway:
 
     def sessions_full(self) -> Refusal | None:
         """Why no further session may begin, or None."""
-        most = self.settings.sessions_max
+        most, problem = self.settings.sessions_max, self.log.state().problem
+        if problem is not None:
+            return Refusal("not_ready", problem, retry_after_ms=FULL_RETRY_MS)
         if self.stopping:
             return Refusal("not_ready", "the gateway is stopping", retry_after_ms=FULL_RETRY_MS)
         if len(self.sessions) >= most:
             return Refusal("not_ready", f"{most} robots are connected here already", retry_after_ms=FULL_RETRY_MS)
-        return None
+        return self.load.no_new_work()
 
     def report(self, session: Session, message_id: str, raw: bytes) -> None:
         """Sends a robot's message to the log as it was sent. Raises LogFault."""
@@ -354,7 +363,9 @@ class Gateway:
     async def _sweep_until_stopped(self) -> None:
         sweeps = 0
         while True:
+            due = time.monotonic() + SWEEP_EVERY_S
             await asyncio.sleep(SWEEP_EVERY_S)
+            self.load.turned(time.monotonic() - due)
             sweeps += 1
             try:
                 self._sweep(sweeps % TOKENS_EVERY_SWEEPS == 0)

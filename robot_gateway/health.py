@@ -50,6 +50,8 @@ class Seen:
     backlog: Mapping[tuple[Topic, int], int] = field(default_factory=dict)
     off_ms: Mapping[int, int] = field(default_factory=dict)
     disk: str | None = None
+    load: str | None = None
+    log: str | None = None
     at: int = 0
 
     @property
@@ -62,10 +64,16 @@ class Seen:
 class Health:
     """Looks until `stop`. `seen` is the newest look."""
 
-    def __init__(self, log: LogReader, tables: Tables, disk: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        log: LogReader,
+        tables: Tables,
+        disk: Callable[[], str | None],
+        load: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self.seen = Seen()
         self.owners: Owners = tuple
-        self._log, self._tables, self._disk = log, tables, disk
+        self._log, self._tables, self._disk, self._load = log, tables, disk, load
         self._began_at = time.time_ns() // 1_000_000
         self._caught_up = time.monotonic()
         self._newest: dict[int, tuple[int, int]] = {}
@@ -112,7 +120,8 @@ class Health:
         off_ms |= self._off_by_events(elsewhere, pools)
         behind_s = time.monotonic() - self._caught_up
         now = time.time_ns() // 1_000_000
-        return Seen(pools, owners, behind_s, lag, backlog, off_ms, self._disk(), now)
+        whole = self._disk(), self._load(), self._log.state().warning
+        return Seen(pools, owners, behind_s, lag, backlog, off_ms, *whole, now)
 
     def _tables_now(self) -> tuple[Sequence[Overview], Mapping[int, int], Mapping[int, int]]:
         """The pools, and for each partition the next offset to fold and that of the last event folded."""
@@ -164,12 +173,14 @@ def degraded(seen: Seen, *, with_names: bool) -> Iterator[tuple[str, str]]:
         ("pools", _pools_frozen(seen, with_names)),
         ("records", _records_set_aside(seen)),
         ("disk", _disk_low(seen)),
+        ("load", seen.load),
+        ("log", seen.log),
     ):
         if sentence is not None:
             yield part, sentence
 
 
-PARTS: Final = ("clock", "pools", "records", "disk")
+PARTS: Final = ("clock", "pools", "records", "disk", "load")
 """Parts that never make a gateway unready."""
 
 

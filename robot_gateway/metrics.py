@@ -36,11 +36,21 @@ class GatewayMetrics:
         )
         self._sessions = Gauge("fleetlog_gateway_sessions", "Robot sessions open", registry=registry)
         self._unanswered = Gauge("fleetlog_gateway_unanswered", "Commands without an answer", registry=registry)
+        self._overloaded = Gauge(
+            "fleetlog_gateway_overloaded", "1 while the gateway takes no new work for its load", registry=registry
+        )
         self._ready = Gauge("fleetlog_gateway_ready", "1 while every part of /readyz is ready", registry=registry)
 
-    def watch(self, sessions: Callable[[], float], unanswered: Callable[[], float], ready: Callable[[], float]) -> None:
+    def watch(
+        self,
+        sessions: Callable[[], float],
+        unanswered: Callable[[], float],
+        ready: Callable[[], float],
+        overloaded: Callable[[], float],
+    ) -> None:
         """Where to read what is counted elsewhere."""
         self._ready.set_function(ready)
+        self._overloaded.set_function(overloaded)
         self._sessions.set_function(sessions)
         self._unanswered.set_function(unanswered)
 

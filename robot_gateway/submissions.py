@@ -52,7 +52,9 @@ def _not_allowed(gateway: "Gateway", principal: Principal, pool: str) -> Refusal
     if not principal.may("submit", pool):
         return Refusal("forbidden", f"this token may not submit to pool {pool}")
     stopped = gateway.submissions_stopped()
-    return None if stopped is None else Refusal("not_ready", stopped, retry_after_ms=5_000)
+    if stopped is not None:
+        return Refusal("not_ready", stopped, retry_after_ms=5_000)
+    return gateway.load.no_new_work()
 
 
 def command_id_problem(command_id: str) -> Refusal | None:

@@ -53,7 +53,8 @@ def append(site: Site, topic: Topic, pool: str, value: bytes) -> None:
 
 def test_a_healthy_fleet_says_so(site: Site) -> None:
     """One line a part."""
-    assert lines(site) == dict.fromkeys(("outcomes", "tables", "owners", "clock", "pools", "records", "disk"), "ready")
+    parts = ("log", "outcomes", "tables", "owners", "clock", "pools", "records", "disk", "load")
+    assert lines(site) == dict.fromkeys(parts, "ready")
     assert site.client.get("/healthz").text == "alive\n"
 
 

@@ -65,7 +65,7 @@ def test_f07_a_gateway_alone_says_what_owners_set_aside(
             )
             return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
-        parts_of_it = {"outcomes", "tables", "clock", "pools", "records", "disk"}
+        parts_of_it = {"log", "outcomes", "tables", "clock", "pools", "records", "disk", "load"}
         until(lambda: lines() == dict.fromkeys(parts_of_it, "ready"), "readiness")
         assert client.post("/v1/pools/hall-a/tasks", json={"kind": "weld"}, timeout=60).status_code == 201
         log = open_log(settings)
