@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from robot_gateway.sdk.async_client import AsyncClient, AsyncTaskHandle
     from robot_gateway.sdk.client import Client, TaskHandle
     from robot_gateway.sdk.context import AsyncTaskContext, TaskContext
+    from robot_gateway.sdk.done import Done, DoneTable
     from robot_gateway.sdk.errors import (
         Fatal,
         FleetlogError,
@@ -32,6 +33,8 @@ __all__ = [
     "AsyncTaskContext",
     "AsyncTaskHandle",
     "Client",
+    "Done",
+    "DoneTable",
     "Event",
     "Fatal",
     "FleetlogError",
@@ -56,6 +59,7 @@ HOMES: Final[dict[str, tuple[str, ...]]] = {
     "async_client": ("AsyncClient", "AsyncTaskHandle"),
     "client": ("Client", "TaskHandle"),
     "context": ("AsyncTaskContext", "TaskContext"),
+    "done": ("Done", "DoneTable"),
     "errors": (
         "Fatal",
         "FleetlogError",

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from commands.messages import AttemptNotice
-from robot_gateway.sdk.session import pause_limit_s
+from robot_gateway.sdk.engine import Engine
+from robot_gateway.sdk.robot import Robot
+from robot_gateway.sdk.session import Session, pause_limit_s
 from tests.robot_gateway.sdk.test_holdings import Bench
 
 
@@ -59,6 +61,26 @@ def test_a_robot_with_nothing_to_lose_takes_its_time() -> None:
     bench.run()
     bench.holdings.stop(AttemptNotice(task="t1", attempt=1, reason="expired"))
     assert bench.holdings.next_own_deadline(1) is None
+
+
+def test_pauses_are_drawn_anew_each_time_and_never_before_what_the_gateway_said() -> None:
+    """Robots that lost their gateway at one moment come back spread over the whole time; Retry-After is kept."""
+    robot = Robot("r1")
+    robot.task("work")(lambda ctx, payload: None)
+    engine = Engine(robot.config)
+    try:
+        sessions = [Session(engine) for _ in range(300)]
+        for session in sessions:
+            session._tries = 4
+        pauses = sorted(session._pause_s() for session in sessions)
+        assert 0 <= pauses[0] < 1 < 7 < pauses[-1] <= 8
+        assert len(set(pauses)) == len(pauses)
+        assert {session._tries for session in sessions} == {5}
+        for session in sessions:
+            session._not_before_s = 60.0
+        assert {session._pause_s() for session in sessions} == {60.0}
+    finally:
+        engine.close()
 
 
 def test_a_short_lease_is_no_reason_to_hammer() -> None:

@@ -339,6 +339,29 @@ def test_the_end_is_an_error_with_a_reason(gateway: FakeGateway, make: Make) -> 
         robot.stop(0)
 
 
+def test_heartbeats_go_on_while_a_handler_computes(gateway: FakeGateway, make: Make) -> None:
+    """They have a thread of their own: a handler in a thread that never waits for anything does not stop them, and they
+    name its attempt."""
+    robot, enough = make(), threading.Event()
+
+    @robot.task("work")
+    def compute(ctx: TaskContext, payload: Any) -> int:
+        rounds = 0
+        while not enough.is_set():
+            rounds += sum(range(1_000)) % 7
+        return rounds
+
+    robot.start()
+    session = gateway.session()
+    session.welcome(heartbeat_every_ms=100)
+    session.ack(session.expect("ready"))
+    session.start()
+    beats = {session.expect_named(("t1", 1))["id"] for _ in range(5)}
+    assert len(beats) == 5
+    enough.set()
+    session.ack(session.expect("complete"))
+
+
 def test_run_outside_of_the_main_thread(gateway: FakeGateway, make: Make) -> None:
     """No signals are touched; the gateway's word ends it."""
     robot, raised = make(), list[FleetlogError]()
