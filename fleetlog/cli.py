@@ -23,6 +23,7 @@ MODULES: Final = (
     "log",
     "prove",
     "trying",
+    "measuring",
     "simulating",
 )
 SUBJECTS: Final = {

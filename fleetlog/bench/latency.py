@@ -11,6 +11,7 @@ import time
 import uuid
 from typing import Any, Final
 
+from fleetlog.bench.percentiles import percentile
 from fleetlog.bench.product import Product
 from robot_gateway.sdk.bare import Connection, connected
 
@@ -26,7 +27,7 @@ def measure_latency(product: Product, seconds: float) -> dict[str, Any]:
 
 async def _measure(url: str, seconds: float) -> dict[str, Any]:
     sent: dict[str, float] = {}
-    robot = _Robot(sent)
+    robot = BareRobot(sent)
     address = f"{url}/v1/pools/{POOL}/robots/bench/session"
     async with (
         connected(address, "fleetlog.robot.v1") as session,
@@ -50,10 +51,10 @@ async def _measure(url: str, seconds: float) -> dict[str, Any]:
     return {
         "rate_per_s": RATE_PER_S,
         "tasks": count,
-        "p50_ms": _percentile(robot.assigned_ms, 0.5),
-        "p99_ms": _percentile(robot.assigned_ms, 0.99),
-        "start_p50_ms": _percentile(robot.started_ms, 0.5),
-        "start_p99_ms": _percentile(robot.started_ms, 0.99),
+        "p50_ms": percentile(robot.assigned_ms, 0.5),
+        "p99_ms": percentile(robot.assigned_ms, 0.99),
+        "start_p50_ms": percentile(robot.started_ms, 0.5),
+        "start_p99_ms": percentile(robot.started_ms, 0.99),
     }
 
 
@@ -62,15 +63,12 @@ async def _drain(submit: Connection) -> None:
         pass
 
 
-def _percentile(values: list[float], share: float) -> float:
-    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 2)
+class BareRobot:
+    """A robot by the bare protocol: accepts everything, completes at once. `sent`: task -> when it was submitted, s."""
 
-
-class _Robot:
-    """A robot by the bare protocol: accepts everything, completes at once."""
-
-    def __init__(self, sent: dict[str, float]) -> None:
+    def __init__(self, sent: dict[str, float], slots: int = SLOTS) -> None:
         self._sent = sent
+        self._slots = slots
         self._boot = uuid.uuid4().hex[:12]
         self._counter = self._seq = self._epoch = 0
         self._accepting: dict[str, tuple[str, int]] = {}
@@ -87,11 +85,11 @@ class _Robot:
 
     async def begin(self, session: Connection) -> None:
         """hello, welcome, ready."""
-        await session.send(json.dumps(self._message("hello", slots=SLOTS, capabilities=[], holding=[])))
+        await session.send(json.dumps(self._message("hello", slots=self._slots, capabilities=[], holding=[])))
         welcome = json.loads(await session.recv())
         self._epoch = welcome["epoch"]
         self._beat_s = welcome["heartbeat_every_ms"] / 1000
-        await session.send(json.dumps(self._message("ready", n=SLOTS)))
+        await session.send(json.dumps(self._message("ready", n=self._slots)))
         await session.recv()
 
     async def work(self, session: Connection) -> None:

@@ -1,13 +1,12 @@
-"""Try: how fast it is here, and whether everything is as it should be, robots and gateways of others included."""
+"""Try: whether everything is as it should be, robots and gateways of others included."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fleetlog.problems import Problem, wrong_usage
+from fleetlog.problems import Problem
 from fleetlog.verb import TRY, Call, Uses, gateway_url, read_token, verb
 
 STYLES = {"ok": "green", "note": "yellow", "bad": "bold red"}
@@ -158,139 +157,3 @@ def conformance_gateway(
     )
     call.parts.callback(under_test.close)
     conform_gateway(call.out, under_test, only or [], transport=transport, list_rows=list_rows, at_once=at_once)
-
-
-# ---- benchmarks ----
-
-
-class LogKind(StrEnum):
-    """Where the log of a benchmark lies."""
-
-    memory = "memory"
-    embedded = "embedded"
-    kafka = "kafka"
-
-
-OfLog = Annotated[LogKind, typer.Option("--log", help="Which log it is measured on.")]
-Brokers = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT,...", help="With --log kafka: the brokers.")]
-TasksCount = Annotated[int, typer.Option("--tasks", min=10, metavar="N", help="How many tasks.")]
-RobotsCount = Annotated[int, typer.Option("--robots", min=1, metavar="N", help="Robots of 256 slots, each a process.")]
-
-
-@verb(
-    "bench lives",
-    TRY,
-    Uses.NOTHING,
-    ("fleetlog bench lives --tasks 300", "fleetlog bench lives --tasks 300 --log memory --json"),
-)
-def bench_lives(
-    call: Call,
-    log: OfLog = LogKind.embedded,
-    kafka: Brokers = None,
-    tasks: TasksCount = 50_000,
-    robots: RobotsCount = 2,
-) -> None:
-    """Measure how many tasks a second are submitted, assigned, done and durable, on a fresh log of this machine."""
-    from fleetlog.bench.lives import measure_lives
-
-    _measure(call, log, kafka, lambda product: measure_lives(product, tasks, robots))
-
-
-@verb(
-    "bench latency",
-    TRY,
-    Uses.NOTHING,
-    ("fleetlog bench latency --seconds 2", "fleetlog bench latency --seconds 2 --log memory --json"),
-)
-def bench_latency(
-    call: Call,
-    log: OfLog = LogKind.embedded,
-    kafka: Brokers = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="How long.")] = 30.0,
-) -> None:
-    """Measure the time from submission to assignment, with 50 tasks a second for an idle robot.
-
-    Beside it stands the floor from the same run: bare transactions of the same log at the same pace.
-    """
-    from fleetlog.bench.bare import measure_bare
-    from fleetlog.bench.latency import RATE_PER_S, measure_latency
-
-    def both(product: Any) -> dict[str, Any]:
-        return measure_latency(product, seconds) | measure_bare(log.value, kafka, RATE_PER_S, min(seconds, 10.0))
-
-    _measure(call, log, kafka, both)
-
-
-@verb(
-    "bench rebuild",
-    TRY,
-    Uses.NOTHING,
-    ("fleetlog bench rebuild --tasks 300", "fleetlog bench rebuild --tasks 300 --log memory --json"),
-)
-def bench_rebuild(
-    call: Call,
-    log: OfLog = LogKind.embedded,
-    kafka: Brokers = None,
-    tasks: TasksCount = 50_000,
-    robots: RobotsCount = 2,
-) -> None:
-    """Measure how fast the tables are built anew from the events of so many tasks."""
-    from fleetlog.bench.lives import measure_lives
-    from fleetlog.bench.rebuild import measure_rebuild
-
-    def both(product: Any) -> dict[str, Any]:
-        measure_lives(product, tasks, robots)
-        return measure_rebuild(product)
-
-    _measure(call, log, kafka, both)
-
-
-@verb(
-    "bench dispatch",
-    TRY,
-    Uses.NOTHING,
-    (
-        "fleetlog bench dispatch --tasks 1000 --targets 100 --robots 10 --lives 500",
-        "fleetlog bench dispatch --tasks 100,1000 --targets 1,50 --robots 10 --lives 200 --json",
-    ),
-)
-def bench_dispatch(
-    call: Call,
-    tasks: Annotated[str, typer.Option("--tasks", metavar="N,...", help="How many wait.")] = "1000,30000,1000000",
-    targets: Annotated[str, typer.Option("--targets", metavar="N,...", help="For how many targets.")] = "1,10000",
-    robots: Annotated[str, typer.Option("--robots", metavar="N,...", help="For how many robots.")] = "10,5000",
-    lives: Annotated[int, typer.Option("--lives", min=1, help="How many lives are measured.")] = 20_000,
-) -> None:
-    """Measure what many waiting tasks cost: processor time of a life, memory, snapshots; each case in a fresh process.
-
-    Decide, evolve and encode together, without a log. A million tasks take some 2 GB and minutes for each case. The
-    last line says what the most tasks cost beside the fewest, and the worst of the rest.
-    """
-    from fleetlog.bench.dispatch import measure_dispatch
-    from fleetlog.bench.product import BenchProblem
-
-    call.out.note("measuring ...")
-    try:
-        for figures in measure_dispatch(_numbers(tasks), _numbers(targets), _numbers(robots), lives):
-            call.out.card(figures)
-    except BenchProblem as problem:
-        raise Problem(f"{str(problem).rstrip('.')}.") from None
-
-
-def _numbers(words: str) -> list[int]:
-    found = words.split(",")
-    if not all(word.isascii() and word.isdigit() and int(word) for word in found):
-        raise wrong_usage(f"{words!r} is not a list of numbers such as 1000,30000.")
-    return [int(word) for word in found]
-
-
-def _measure(call: Call, log: LogKind, kafka: str | None, measure: Callable[[Any], dict[str, Any]]) -> None:
-    from fleetlog.bench.product import BenchProblem, running
-
-    call.out.note("measuring ...")
-    try:
-        with running(log.value, kafka) as product:
-            figures = measure(product)
-    except BenchProblem as problem:
-        raise Problem(f"{str(problem).rstrip('.')}.") from None
-    call.out.card({"log": log.value} | figures)
