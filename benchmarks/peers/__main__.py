@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     if asked.report:
         return _report(asked.out)
     cache = asked.cache
-    found = Found(asked.tasks, asked.seconds, asked.wait, asked.rounds, conditions())
+    found = Found(asked.tasks, asked.seconds, asked.wait, asked.rounds, os.cpu_count() or 1, conditions())
     try:
         rows = [(kind, _installed(kind, cache, found)) for kind in chosen]
         if not asked.install:
@@ -163,6 +163,7 @@ def conditions() -> dict[str, str]:
         "machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
         f"{platform.machine()}; servers, workers and submitter on it, all on loopback",
         "Python": platform.python_version(),
+        "priority": f"nice {os.nice(0)}",
     }
 
 

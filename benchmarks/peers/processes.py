@@ -1,6 +1,7 @@
 """The processes of a peer: each is a session of its own, so that all it started can be ended by their ids."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,9 @@ from tests.support.ending import with_us
 
 STOP_S: Final = 10.0
 LAST_LINES: Final = 6
+MOST_CHARS: Final = 600
+FOLDERS: Final = re.compile(r"(?<![\w:/])[~.]?(?:/[\w.@+-]+)*/(?=[\w.@+-])")
+"""The folders before a file's name."""
 
 
 class Missing(Exception):
@@ -172,10 +176,9 @@ def session_members(session: int) -> list[int]:
 
 
 def last_words(text: str) -> str:
-    """The last lines of an output, as one line without paths of this machine."""
+    """The last lines of an output, as one line; of files only the names."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    words = " / ".join(lines[-LAST_LINES:])
-    return words.replace(str(Path.cwd()), ".").replace(str(Path.home()), "~")[-600:]
+    return FOLDERS.sub("", " / ".join(lines[-LAST_LINES:]))[-MOST_CHARS:]
 
 
 def program(name: str, *folders: Path) -> Path | None:

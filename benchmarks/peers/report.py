@@ -13,6 +13,9 @@ OURS: Final = "fleetlog"
 INTRODUCTION: Final = """\
 One machine, one run, the same works, one thing at a time: every row in turn, {times} in all; each cell has a figure a
 round. Rows that Fleetlog loses stand as they are."""
+BUSY: Final = """\
+**Other work kept this machine busy meanwhile (load average {least:.0f} to {most:.0f}): every figure here is worse than
+on a quiet one, and even ratios are only hints. Run it again when nothing else runs.**"""
 COLUMNS: Final = """\
 - **Tasks a second**: {tasks:,} tasks that do nothing, four workers that wait for them, from the first submission until
   the last is recorded as completed. **Submitted a second**: of that run, the submissions alone.
@@ -53,6 +56,7 @@ def markdown(found: Found, drawn: list[str]) -> str:
         "# Fleetlog beside others",
         "<!-- Written by `make bench-peers`; `python -m benchmarks.peers --report` writes it anew from the JSON. -->",
         INTRODUCTION.format(times=_times(found.rounds)),
+        BUSY.format(least=found.loads[0], most=found.loads[-1]) if found.busy else "",
         _table(found),
         COLUMNS.format(tasks=found.tasks, seconds=found.seconds, wait=found.wait_s),
         *(f"![{_alt(name)}]({name})" for name in drawn),
@@ -127,12 +131,12 @@ def _versions(found: Found) -> str:
 
 
 def _conditions(found: Found) -> str:
-    loads = [one.load for row in found.rows for one in row.measured]
     said = [f"- {name}: {value}" for name, value in found.conditions.items()]
-    if loads:
+    if found.loads:
         said.append(
-            f"- load average of the last minute just before each measurement: {min(loads):.1f} to {max(loads):.1f} "
-            "(what the measurement before left behind is in it; a quiet machine shows less than its number of cores)"
+            "- load average of the last minute just before each measurement: "
+            f"{found.loads[0]:.1f} to {found.loads[-1]:.1f} (what the measurement before left behind is in it; "
+            "a quiet machine shows less than its number of cores)"
         )
     return "\n".join(said)
 

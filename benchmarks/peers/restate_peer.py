@@ -26,11 +26,12 @@ class Restate(Peer):
     )
     recorded = "its invocation is `completed`"
     settings: ClassVar = {
-        Profile.FAST: "server as it comes (24 partitions); service on hypercorn with 4 workers; 64 sends at once",
+        Profile.FAST: "server as it comes (24 partitions); service on hypercorn with 4 workers; 64 sends at once "
+        "over HTTP",
         Profile.DEFAULT: "as it comes; two hypercorn processes behind one address, one is killed",
         Profile.BEST: "the same: a broken connection is noticed at once",
     }
-    packages = ("restate-sdk[client]==1.3.0", "hypercorn==0.18.0")
+    packages = ("restate-sdk==1.3.0", "hypercorn==0.18.0")
     script = "restate_tasks.py"
 
     def __init__(self, place: Place, processes: Processes) -> None:

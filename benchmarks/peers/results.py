@@ -51,8 +51,19 @@ class Found:
     seconds: float
     wait_s: float
     rounds: int
+    cores: int = 1
     conditions: dict[str, str] = field(default_factory=dict)
     rows: list[RowFound] = field(default_factory=list)
+
+    @property
+    def loads(self) -> list[float]:
+        """The load averages just before each measurement, in ascending order."""
+        return sorted(one.load for row in self.rows for one in row.measured)
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work kept the machine busy: half of the measurements began at twice the load of its cores."""
+        return bool(self.loads) and self.loads[len(self.loads) // 2] > 2 * self.cores
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""

@@ -39,7 +39,7 @@ def a_run() -> Found:
     other.measured.append(Measured("throughput", 1, 1.5, failed="it ended: no words"))
     other.measured.append(Measured("throughput", 2, 1.5, {"per_s": 321.0, "submitted_per_s": 640.0}))
     gone = RowFound("gone", "Gone", missing="there is no wheel", remedy="install it")
-    return Found(1_000, 30.0, 150.0, 2, {"machine": "2 cores"}, [whole, other, gone])
+    return Found(1_000, 30.0, 150.0, 2, 2, {"machine": "2 cores"}, [whole, other, gone])
 
 
 def row_of(page: str, title: str) -> list[str]:
@@ -69,6 +69,17 @@ def test_the_table_says_what_was_found_round_by_round() -> None:
     assert "not installed: there is no wheel. Remedy: install it" in page
     assert "other 1.2" in page
     assert "0.2 to 1.5" in page
+
+
+def test_a_busy_machine_is_said_first() -> None:
+    """Where most measurements began under other work's load, the page says so above the table."""
+    found = a_run()
+    assert "kept this machine busy" not in markdown(found, [])
+    for row in found.rows:
+        for one in row.measured:
+            one.load = 9.4
+    page = markdown(found, [])
+    assert page.index("load average 9 to 9") < page.index("| **Fleetlog")
 
 
 def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
@@ -144,7 +155,7 @@ def test_a_run_that_is_ended_ends_what_it_started(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.peers", *words, "--out", str(tmp_path), "--cache", str(tmp_path)]
     running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: (tmp_path / "data" / "stamps").exists(), "tasks start", within_s=60)
+        until((tmp_path / "data" / "stamps").exists, "tasks start", within_s=60)
         servers = _children_of(running.pid)
         assert servers
         running.terminate()

@@ -14,7 +14,8 @@ if common.PROFILE == "best":
 broker = RedisBroker(url=f"{os.environ['PEER_URL']}/0", **settings)
 dramatiq.set_broker(broker)
 
-THREADS = int(os.environ.get("PEER_THREADS", "1"))
+# How many threads submit: where each answer waits for the disk, many at once share one flush.
+THREADS = int(os.environ["PEER_THREADS"])
 
 
 @dramatiq.actor
@@ -37,10 +38,6 @@ def one(kind, number):
 
 
 def many(kind, numbers):
-    if THREADS == 1:
-        for number in numbers:
-            one(kind, number)
-        return
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda number: one(kind, number), numbers))
 
