@@ -22,7 +22,7 @@ from benchmarks.peers.celery_peer import Celery, CeleryAlways
 from benchmarks.peers.dramatiq_peer import Dramatiq, DramatiqAlways
 from benchmarks.peers.fleetlog_peer import FleetlogEmbedded, FleetlogKafka
 from benchmarks.peers.peer import Peer, Place, Profile
-from benchmarks.peers.processes import Missing, PeerFailed, Processes
+from benchmarks.peers.processes import Missing, PeerFailed, Processes, last_words
 from benchmarks.peers.procrastinate_peer import Procrastinate
 from benchmarks.peers.report import PAGE, write
 from benchmarks.peers.restate_peer import Restate
@@ -53,12 +53,11 @@ def main(arguments: Sequence[str]) -> int:
     if asked.list:
         print("\n".join(f"{peer.key:16} {peer.title}" for peer in PEERS))
         return 0
-    chosen = [peer for peer in PEERS if not asked.only or any(peer.key.startswith(name) for name in asked.only)]
-    if not chosen:
-        print(
-            f"no peer is called {' or '.join(asked.only)}: there are {', '.join(p.key for p in PEERS)}", file=sys.stderr
-        )
+    unknown = [name for name in asked.only if not any(peer.key.startswith(name) for peer in PEERS)]
+    if unknown:
+        print(f"no row is called {unknown[0]}: there are {', '.join(peer.key for peer in PEERS)}", file=sys.stderr)
         return 2
+    chosen = [peer for peer in PEERS if not asked.only or any(peer.key.startswith(name) for name in asked.only)]
     if not asked.out.is_dir():
         print(f"--out is not a folder: {asked.out}", file=sys.stderr)
         return 2
@@ -91,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=_positive, default=2, help="how often each row is measured; default 2")
     parser.add_argument("--wait", type=float, default=150.0, help="seconds to wait for a killed worker's task")
     parser.add_argument("--out", type=Path, default=PROJECT / "docs", help="folder for page, JSON and charts")
-    parser.add_argument("--cache", type=Path, default=PROJECT / ".cache" / "peers", help="folder for what is installed")
+    parser.add_argument(
+        "--cache", type=Path, default=PROJECT / ".cache" / "peers", help="folder for installations, data, logs"
+    )
     parser.add_argument("--install", action="store_true", help="install the peers, measure nothing")
     parser.add_argument("--report", action="store_true", help="write page and charts anew from the JSON in --out")
     parser.add_argument("--list", action="store_true", help="show the rows, do nothing")
@@ -150,8 +151,11 @@ def measure(
                 one.found = asdict(result)
                 if isinstance(result, works.Throughput):
                     one.found |= {"per_s": result.per_s, "submitted_per_s": result.submitted_per_s}
-            except (PeerFailed, OSError) as fault:
+            except PeerFailed as fault:
                 one.failed = str(fault)
+            except Exception as fault:  # What a peer's parts may raise is not known; the next work begins all the same.
+                one.failed = last_words(f"{type(fault).__name__}: {fault}")
+        shutil.rmtree(place.data, ignore_errors=True)
         say(f"{kind.title}, {name}, round {number}: {one.failed or _short(one.found)}")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.support.broker import guard
 from tests.support.ending import with_us
 
 STOP_S: Final = 10.0
@@ -42,6 +43,7 @@ class Child:
     process: "subprocess.Popen[bytes]"
     log: Path
     stop_signal: signal.Signals
+    guard: "subprocess.Popen[bytes] | None" = None
 
     @property
     def pid(self) -> int:
@@ -58,6 +60,10 @@ class Child:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(STOP_S)
+        if self.guard is not None:
+            self.guard.kill()
+            self.guard.communicate()
+            self.guard = None
 
     def stop(self) -> None:
         """End it in order; what is left after STOP_S is killed."""
@@ -101,7 +107,6 @@ class Processes:
         """Start a command in the background; `user`: run it as that user (for root only)."""
         log = self._logs / f"{name}-{len(self._children)}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        # Changing the user clears the wish to die with us, so it is left out there.
         spoken = [str(word) for word in command]
         words = spoken if user else with_us(spoken)
         with log.open("wb") as written:
@@ -116,7 +121,9 @@ class Processes:
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
-        child = Child(name, process, log, stop_signal)
+        # Changing the user clears the wish to die with us: then somebody watches.
+        watching = guard("kill", "-KILL", str(process.pid)) if user else None
+        child = Child(name, process, log, stop_signal, watching)
         self._children.append(child)
         return child
 

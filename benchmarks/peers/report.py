@@ -29,8 +29,8 @@ Those that each peer's own documentation recommends for the work; the words belo
 “Best sensible” takes a worker for dead after 5 s of silence wherever a peer can be told so."""
 AGAIN: Final = """\
 ```text
-make bench-peers                                          everything
-make bench-peers ARGS="--only celery --only fleetlog"     some rows
+make bench-peers                             everything, into docs/
+make bench-peers ARGS="--only celery --only fleetlog --out /tmp"     some rows
 make bench-peers ARGS="--tasks 500 --seconds 5 --rounds 1 --wait 20 --out /tmp"
 ```
 

@@ -1,6 +1,7 @@
 """Temporal's dev server with its file store, built from Go modules."""
 
 import json
+import re
 from pathlib import Path
 from typing import ClassVar, Final
 from urllib.error import URLError
@@ -48,8 +49,8 @@ class Temporal(Peer):
             self._build()
 
     def versions(self) -> dict[str, str]:
-        said = run([self._program(), "--version"])
-        return {"temporal command": said.split("(")[0].split()[-1], **self.package_versions("temporalio")}
+        server = re.search(r"Server ([\w.-]+)", run([self._program(), "--version"]))
+        return {"Temporal server": server[1] if server else "?", **self.package_versions("temporalio")}
 
     def environment(self) -> dict[str, str]:
         return {"PEER_URL": f"{LOOPBACK}:{self._port}"}

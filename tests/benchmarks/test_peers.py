@@ -13,6 +13,7 @@ import pytest
 from benchmarks.chart import Bar, bars
 from benchmarks.peers import works
 from benchmarks.peers.__main__ import PEERS, main
+from benchmarks.peers.fleetlog_peer import FleetlogEmbedded
 from benchmarks.peers.peer import Place
 from benchmarks.peers.processes import PeerFailed, Processes, run, session_members, until
 from benchmarks.peers.report import PAGE, charts, markdown, write
@@ -128,8 +129,8 @@ def test_the_command_line_knows_its_rows(capsys: pytest.CaptureFixture[str], tmp
     """--list names them; an unknown one, or no folder for the page, is wrong usage."""
     assert main(["--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [peer.key for peer in PEERS]
-    assert main(["--only", "nobody", "--out", str(tmp_path)]) == 2
-    assert "no peer is called nobody" in capsys.readouterr().err
+    assert main(["--only", "celery", "--only", "nobody", "--out", str(tmp_path)]) == 2
+    assert "no row is called nobody" in capsys.readouterr().err
     assert main(["--out", str(tmp_path / "none")]) == 2
     assert main(["--report", "--out", str(tmp_path)]) == 2
 
@@ -185,3 +186,30 @@ def test_stamps_are_whole_lines(tmp_path: Path) -> None:
     place.stamps.write_text(json.dumps(["note", 1.0, 2.5]) + "\n" + json.dumps(["slow", os.getpid(), 3.0]) + '\n["no')
     assert works.stamps(place, "note") == [(1.0, 2.5)]
     assert works.stamps(place, "slow") == [(os.getpid(), 3.0)]
+
+
+def test_a_peer_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Redis, and nothing to get one with: the run goes on, and the table has the reason and the remedy."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--only", "celery-always", "--out", str(tmp_path), "--cache", str(tmp_path / "cache")]) == 0
+    page = (tmp_path / f"{PAGE}.md").read_text()
+    assert "not installed: there is no redis-server on this machine. Remedy: install redis-server" in page
+    assert load(tmp_path / f"{PAGE}.json").rows[0].measured == []
+
+
+def test_a_work_that_fails_is_recorded_and_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a peer's parts raise: a sentence in the row, exit code 1, and the data are removed."""
+
+    def break_down(self: FleetlogEmbedded) -> None:
+        (self.place.data / "half").mkdir()
+        raise RuntimeError("no disk")
+
+    monkeypatch.setattr(FleetlogEmbedded, "begin", break_down)
+    words = ["--only", "fleetlog-embedded", "--rounds", "1", "--out", str(tmp_path), "--cache", str(tmp_path / "cache")]
+    assert main([*words, "--work", "latency", "--work", "throughput"]) == 1
+    [row] = load(tmp_path / f"{PAGE}.json").rows
+    assert [(one.work, one.failed) for one in row.measured] == [
+        ("throughput", "RuntimeError: no disk"),
+        ("latency", "RuntimeError: no disk"),
+    ]
+    assert not (tmp_path / "cache" / "data").exists()
