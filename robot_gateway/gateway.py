@@ -108,14 +108,12 @@ class Gateway:
         self.access = Access(settings)
         self.metrics = GatewayMetrics(registry or Registry())
         self.reads = Reads(tables, log, after_wait_s)
-        self.load = Load(
-            settings.sessions_max, settings.unanswered_max, lambda: len(self.sessions), lambda: len(self.pending)
-        )
-        self.health = Health(log, tables, submissions_stopped, self.load.in_words)
         self.hub = EventHub(log)
         self.polling = Polling(self)
         self.bulk = Bulk(self, BulkFolder(bulk_folder))
         self.pending = Pending(settings.unanswered_max, settings.answer_timeout_s, clock)
+        self.load = Load(settings, lambda: len(self.sessions), self.pending)
+        self.health = Health(log, tables, submissions_stopped, self.load.in_words)
         self.payload_max_bytes = settings.payload_max_bytes
         self.submissions_stopped = submissions_stopped
         gather_s = settings.heartbeat_gather_ms / 1000

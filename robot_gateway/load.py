@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from commands.reasons import Refusal
+from robot_gateway.pending import Pending
+from robot_gateway.settings import GatewaySettings
 
 LATE_S: Final = 0.5
 """A turn of the sweeper that comes so late took twice its time."""
@@ -17,21 +19,16 @@ LATE_TURNS: Final = 4
 """So many late ones of the last TURNS: not one pause (of the machine, of a debugger), but too much work."""
 NEARLY: Final = 0.9
 """The share of a bound from which it is said."""
+UNANSWERED_S: Final = 10.0
+"""An owner that is there answers within moments, and takes over within seconds."""
 COME_BACK_MS: Final = 5_000
 
 
 class Load:
-    """`sessions`, `unanswered`: how many there are now, of how many that may be. Written by the gateway's loop."""
+    """`sessions`: how many there are now; `pending`: the commands without an answer. Written by the gateway's loop."""
 
-    def __init__(
-        self,
-        sessions_max: int,
-        unanswered_max: int,
-        sessions: Callable[[], int],
-        unanswered: Callable[[], int],
-    ) -> None:
-        self._sessions_max, self._unanswered_max = sessions_max, unanswered_max
-        self._sessions, self._unanswered = sessions, unanswered
+    def __init__(self, settings: GatewaySettings, sessions: Callable[[], int], pending: Pending) -> None:
+        self._settings, self._sessions, self._pending = settings, sessions, pending
         self._late: deque[bool] = deque(maxlen=TURNS)
         self._late_s = 0.0
 
@@ -60,15 +57,21 @@ class Load:
                 f"overloaded, its loop comes {self._late_s:.1f} s late; no submissions and no further robots are taken "
                 "until it is better: start another gateway, or give this one more of a processor"
             )
-        if self._sessions() >= self._sessions_max:
+        sessions_max, unanswered_max = self._settings.sessions_max, self._settings.unanswered_max
+        if self._sessions() >= sessions_max:
             said.append(
-                f"{self._sessions_max} robots are connected, no further ones are taken: start another gateway, or "
+                f"{sessions_max} robots are connected, no further ones are taken: start another gateway, or "
                 "raise gateway.sessions_max"
             )
-        unanswered = self._unanswered()
-        if unanswered >= NEARLY * self._unanswered_max:
+        if len(self._pending) >= NEARLY * unanswered_max:
             said.append(
-                f"{unanswered} commands wait for an answer and {self._unanswered_max} are the most: see whether owners "
-                "run, or start more of them"
+                f"{len(self._pending)} commands wait for an answer and {unanswered_max} are the most: see whether "
+                "owners run, or start more of them"
+            )
+        oldest_s = self._pending.oldest_s()
+        if oldest_s >= UNANSWERED_S:
+            said.append(
+                f"a command has had no answer for {oldest_s:.0f} s: see whether owners run (`fleetlog processor`) and "
+                "reach the log"
             )
         return "; ".join(said) or None

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -57,6 +58,12 @@ class Pending:
 
     def __len__(self) -> int:
         return self._count
+
+    def oldest_s(self) -> float:
+        """For how long the oldest of them has had no answer; 0 where there is none. Any thread may ask."""
+        with suppress(IndexError):  # taken away meanwhile
+            return self._clock() - self._by_age[0].due + self._timeout_s if self._count else 0.0
+        return 0.0
 
     def full_for(self, commands: int) -> Refusal | None:
         """Why `commands` more may not be sent now, or None."""

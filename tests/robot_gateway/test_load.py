@@ -11,6 +11,8 @@ import pytest
 
 from robot_gateway import gateway, health, load
 from robot_gateway.load import LATE_TURNS, TURNS, Load
+from robot_gateway.pending import Collected, Pending
+from robot_gateway.settings import GatewaySettings
 from tests.robot_gateway.test_handshake import refused
 from tests.support.site import Site, until
 
@@ -81,7 +83,7 @@ def test_an_overloaded_gateway_takes_no_new_work_and_goes_on_by_itself() -> None
 
 def test_one_pause_is_no_overload() -> None:
     """A machine that stood still for a minute has one late turn; it takes half of the last ones."""
-    turning = Load(10, 10, lambda: 0, lambda: 0)
+    turning = Load(GatewaySettings(), lambda: 0, Pending(1, 30, time.monotonic))
     turning.turned(60.0)
     assert (turning.overloaded, turning.no_new_work(), turning.in_words()) == (False, None, None)
     for _ in range(LATE_TURNS - 1):
@@ -99,8 +101,28 @@ def test_bounds_that_are_reached_are_said() -> None:
             said = until(site.gateway.load.in_words, "the sentence")
             assert said.startswith("1 robots are connected, no further ones are taken: start another gateway")
         until(lambda: site.gateway.load.in_words() is None, "room")
-    waiting = 8
-    bounded = Load(10, 10, lambda: 0, lambda: waiting)
-    assert bounded.in_words() is None
-    waiting = 9
+    pending = Pending(10, 30, time.monotonic)
+    bounded = Load(GatewaySettings(unanswered_max=10), lambda: 0, pending)
+    for number in range(9):
+        assert bounded.in_words() is None
+        pending.add("hall-a", f"c{number}", Collected(1, lambda answers: None), 0)
     assert (bounded.in_words() or "").startswith("9 commands wait for an answer and 10 are the most")
+
+
+def test_owners_that_do_not_answer_are_said() -> None:
+    """A gateway alone cannot see owners; commands without an answer tell. Answered, all is well again."""
+    with Site(scripted=True, projector=False, partitions=1) as site:
+        site.owner.on_command, answering = lambda command: None, site.owner.on_command
+        thread = threading.Thread(
+            target=site.client.post, args=("/v1/pools/hall-a/tasks",), kwargs={"json": {"kind": "x"}}
+        )
+        thread.start()
+        until(lambda: len(site.gateway.pending) == 1, "the command")
+        assert site.gateway.load.in_words() is None
+        site.gateway.pending._by_age[0].due -= 12
+        said = site.gateway.load.in_words() or ""
+        assert said.startswith("a command has had no answer for 12 s: see whether owners run")
+        site.gateway.pending._by_age[0].due -= 60
+        thread.join(60)
+        assert site.gateway.load.in_words() is None
+        site.owner.on_command = answering
