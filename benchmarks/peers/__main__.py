@@ -109,7 +109,9 @@ WORKS: Final[dict[str, tuple[Any, Profile]]] = {
 
 def _installed(kind: type[Peer], cache: Path, found: Found) -> RowFound:
     """The row of a peer, which is installed now; or its row says why it cannot be."""
-    row = RowFound(kind.key, kind.title, kind.durability, kind.recorded, _words(kind), crashes=kind.crashes)
+    row = RowFound(
+        kind.key, kind.title, kind.durability, kind.recorded, _words(kind), crashes=kind.crashes, survives=kind.survives
+    )
     found.rows.append(row)
     say(f"{kind.title}: installing")
     with Processes(cache / "logs") as processes:

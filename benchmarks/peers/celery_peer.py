@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Final
 
-from benchmarks.peers.peer import SILENCE_S, Peer, Place, Profile
+from benchmarks.peers.peer import KILL, POWER_CUT, SILENCE_S, Peer, Place, Profile
 from benchmarks.peers.processes import Child, Processes
 from benchmarks.peers.redis_server import RedisServer
 
@@ -19,6 +19,7 @@ class Celery(Peer):
 
     key = "celery"
     title = "Celery, Redis everysec"
+    survives = KILL
     durability = EVERY_SECOND
     recorded = "its result is in the result backend"
     settings: ClassVar = {
@@ -69,6 +70,7 @@ class CeleryAlways(Celery):
 
     key = "celery-always"
     title = "Celery, Redis always"
+    survives = POWER_CUT
     durability = ALWAYS
     appendfsync = "always"
     threads = 16

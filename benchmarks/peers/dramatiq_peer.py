@@ -3,7 +3,7 @@
 from typing import ClassVar, Final
 
 from benchmarks.peers.celery_peer import ALWAYS, EVERY_SECOND
-from benchmarks.peers.peer import SILENCE_S, Peer, Place, Profile
+from benchmarks.peers.peer import KILL, POWER_CUT, SILENCE_S, Peer, Place, Profile
 from benchmarks.peers.processes import Child, Processes
 from benchmarks.peers.redis_server import RedisServer
 
@@ -15,6 +15,7 @@ class Dramatiq(Peer):
 
     key = "dramatiq"
     title = "Dramatiq, Redis everysec"
+    survives = KILL
     durability = EVERY_SECOND
     recorded = "its message is acknowledged and removed"
     settings: ClassVar = {
@@ -60,6 +61,7 @@ class DramatiqAlways(Dramatiq):
 
     key = "dramatiq-always"
     title = "Dramatiq, Redis always"
+    survives = POWER_CUT
     durability = ALWAYS
     appendfsync = "always"
     threads = 16

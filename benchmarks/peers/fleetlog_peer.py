@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks.peers.peer import SILENCE_S, Peer, Place, Profile
+from benchmarks.peers.peer import KILL, POWER_CUT, SILENCE_S, Peer, Place, Profile
 from benchmarks.peers.processes import Child, Missing, PeerFailed, Processes, run, until
 from fleetlog.composition import open_reader
 from fleetlog.settings import Settings
@@ -28,6 +28,7 @@ class FleetlogEmbedded(Peer):
 
     key = "fleetlog-embedded"
     title = "Fleetlog, embedded log"
+    survives = POWER_CUT
     durability = "answered once the log has it, on the disk (fsync): survives kill -9 and a power cut"
     recorded = "its TaskCompleted is in the log"
     settings: ClassVar = {
@@ -108,6 +109,7 @@ class FleetlogKafka(FleetlogEmbedded):
 
     key = "fleetlog-kafka"
     title = "Fleetlog, Kafka"
+    survives = KILL
     durability = (
         "answered once the broker has committed it (acks=all, transactions), written to its log but not flushed, as "
         "Kafka recommends: survives kill -9; against a power cut Kafka has replicas, here there is one broker"

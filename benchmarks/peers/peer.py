@@ -23,6 +23,10 @@ SILENCE_S: Final = 5
 """Best sensible settings take a worker for dead after so many seconds of silence, wherever a peer can be told so."""
 
 
+KILL: Final = "kill -9"
+POWER_CUT: Final = "kill -9, power cut"
+
+
 class Profile(StrEnum):
     """`fast`: what the documentation recommends for many short tasks; `default`: as it comes; `best`: to notice soon
     that a worker has died, and to lose nothing by it."""
@@ -62,10 +66,12 @@ class Place:
 
 
 class Peer(ABC):
-    """One row of the table. `durability`: what an acknowledged task survives; `recorded`: what counts as completed."""
+    """One row of the table. `survives`, `durability`: what does not lose an acknowledged task, in short and in full;
+    `recorded`: what counts as completed."""
 
     key: ClassVar[str]
     title: ClassVar[str]
+    survives: ClassVar[str]
     durability: ClassVar[str]
     recorded: ClassVar[str]
     settings: ClassVar[Mapping[Profile, str]]

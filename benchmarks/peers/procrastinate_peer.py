@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import ClassVar, Final
 
-from benchmarks.peers.peer import SCRIPTS, SILENCE_S, Peer, Profile
+from benchmarks.peers.peer import POWER_CUT, SCRIPTS, SILENCE_S, Peer, Profile
 from benchmarks.peers.processes import Child, Missing, PeerFailed, run, until
 from tests.support.ports import LOOPBACK, free_port
 
@@ -20,6 +20,7 @@ class Procrastinate(Peer):
 
     key = "procrastinate"
     title = "procrastinate, PostgreSQL"
+    survives = POWER_CUT
     durability = "answered once PostgreSQL has committed, on the disk: survives kill -9 and a power cut"
     recorded = "its job is `succeeded` in the table"
     settings: ClassVar = {

@@ -17,6 +17,7 @@ BUSY: Final = """\
 **Other work kept this machine busy meanwhile (load average {least:.0f} to {most:.0f}): every figure here is worse than
 on a quiet one, and even ratios are only hints. Run it again when nothing else runs.**"""
 COLUMNS: Final = """\
+- **Survives**: what does not lose an acknowledged task; rows are compared with those that promise the same.
 - **Tasks a second**: {tasks:,} tasks that do nothing, four workers that wait for them, from the first submission until
   the last is recorded as completed. **Submitted a second**: of that run, the submissions alone.
 - **Submit to start**: 50 tasks a second for {seconds:g} s onto four idle workers, from before the call that submits to
@@ -76,12 +77,12 @@ def markdown(found: Found, drawn: list[str]) -> str:
 
 
 def _table(found: Found) -> str:
-    head = ["", "tasks a second", "submitted a second", "submit to start p50, ms", "p99, ms"]
+    head = ["", "survives", "tasks a second", "submitted a second", "submit to start p50, ms", "p99, ms"]
     head += ["killed, default settings, s", "killed, best sensible settings, s"]
     lines = [_line(head), _line(["---"] * len(head))]
     for row in found.rows:
         if row.missing:
-            lines.append(_line([f"**{row.title}**", f"not installed: {row.missing}. Remedy: {row.remedy}", *[""] * 5]))
+            lines.append(_line([f"**{row.title}**", f"not installed: {row.missing}. Remedy: {row.remedy}", *[""] * 6]))
             continue
         cells = [
             _cell(row.of("throughput"), lambda one: f"{one['per_s']:,.0f}"),
@@ -90,7 +91,7 @@ def _table(found: Found) -> str:
             _cell(row.of("latency"), lambda one: f"{one['p99_ms']:.1f}"),
         ]
         cells += [_crash(row, "crash_default"), _crash(row, "crash_best")]
-        lines.append(_line([f"**{row.title}**", *cells]))
+        lines.append(_line([f"**{row.title}**", row.survives, *cells]))
     return "\n".join(lines)
 
 

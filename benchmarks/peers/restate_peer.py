@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-from benchmarks.peers.peer import INSTALL_S, Peer, Place, Profile
+from benchmarks.peers.peer import INSTALL_S, POWER_CUT, Peer, Place, Profile
 from benchmarks.peers.processes import Child, Missing, PeerFailed, Processes, program, run, until
 from tests.support.ports import LOOPBACK, free_ports
 
@@ -21,6 +21,7 @@ class Restate(Peer):
 
     key = "restate"
     title = "Restate"
+    survives = POWER_CUT
     durability = (
         "answered once its log has it, on the disk (write-ahead log with fsync): survives kill -9 and a power cut"
     )

@@ -32,6 +32,7 @@ class RowFound:
     missing: str = ""
     remedy: str = ""
     crashes: bool = True
+    survives: str = ""
     measured: list[Measured] = field(default_factory=list)
 
     def of(self, work: str) -> list[Measured]:

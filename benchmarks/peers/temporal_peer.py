@@ -8,7 +8,7 @@ from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from benchmarks.peers.peer import SILENCE_S, Peer, Place, Profile
+from benchmarks.peers.peer import POWER_CUT, SILENCE_S, Peer, Place, Profile
 from benchmarks.peers.processes import Child, Missing, PeerFailed, Processes, program, run, until
 from tests.support.ports import LOOPBACK, free_ports
 
@@ -28,6 +28,7 @@ class Temporal(Peer):
 
     key = "temporal"
     title = "Temporal dev server, SQLite"
+    survives = POWER_CUT
     durability = "answered once SQLite has committed (synchronous FULL): survives kill -9 and a power cut"
     recorded = "its workflow is `Completed` in the visibility store"
     settings: ClassVar = {
@@ -59,7 +60,7 @@ class Temporal(Peer):
         self._port, self._http, metrics = free_ports(3)
         at = ["--ip", LOOPBACK, "--port", str(self._port), "--http-port", str(self._http)]
         at += ["--metrics-port", str(metrics), "--headless", "--log-level", "error"]
-        at += ["--sqlite-pragma", "journal_mode=WAL"]
+        at += ["--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=FULL"]
         command = [self._program(), "server", "start-dev", "--db-filename", self.place.data / "temporal.db", *at]
         child = self.processes.start("temporal", command, folder=self.place.data)
         until(self._answers, "Temporal answers", within_s=START_S, child=child)

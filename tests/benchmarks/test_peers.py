@@ -29,7 +29,14 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 def a_run() -> Found:
     """Two rounds: one row with all figures, one that failed once and lost a task, one that is missing."""
-    whole = RowFound("fleetlog-embedded", "Fleetlog, embedded log", "the disk", "in the log", {"fast": "as it comes"})
+    whole = RowFound(
+        "fleetlog-embedded",
+        "Fleetlog, embedded log",
+        "the disk",
+        "in the log",
+        {"fast": "as it comes"},
+        survives="kill -9",
+    )
     other = RowFound("other", "Other | queue", versions={"other": "1.2"})
     other.measured.append(Measured("crash_default", 1, 0.5, {"again_s": None, "waited_s": 150.0}))
     for number in (2, 1):
@@ -62,11 +69,11 @@ def test_the_table_says_what_was_found_round_by_round() -> None:
     """Figures in the order of the rounds; what failed, was lost or is missing stands in words."""
     page = markdown(a_run(), [])
     assert row_of(page, "Fleetlog, embedded log")[1:] == [
-        "1,000, 2,000", "4,000, 4,000", "4.0, 4.0", "10.0, 10.0", "not measured", "5.2, 5.2",
+        "kill -9", "1,000, 2,000", "4,000, 4,000", "4.0, 4.0", "10.0, 10.0", "not measured", "5.2, 5.2",
     ]  # fmt: skip
     other = row_of(page, "Other \\| queue")
-    assert other[1] == "failed: it ended: no words, 321"
-    assert other[5] == "not within 150 s"
+    assert other[2] == "failed: it ended: no words, 321"
+    assert other[6] == "not within 150 s"
     assert "not installed: there is no wheel. Remedy: install it" in page
     assert "other 1.2" in page
     assert "0.2 to 1.5" in page
