@@ -58,6 +58,17 @@ class BodyStore:
             self._bytes -= _taken(pushed_out)
             self._put_on_disk(oldest, pushed_out)
 
+    def drop(self, pool: str, sequence: int) -> None:
+        """Forgets what was put for an event that may not be in the log: another one may stand there by now."""
+        key = (pool, sequence)
+        known = self._values.pop(key, None)
+        self._bytes -= 0 if known is None else _taken(known)
+        if self._disk is not None:
+            try:
+                self._disk.delete(_key(key), _UNLOGGED)
+            except Exception as error:
+                self._go_without_disk(error)
+
     def get(self, pool: str, sequence: int, offset: int) -> bytes:
         """The value of the event of this pool and sequence, which stands at `offset` of the partition's events.
 

@@ -24,6 +24,13 @@ def keep_bodies(bodies: BodyStore, written: Written) -> None:
             bodies.put(row.event.pool, row.event.sequence, row.value)
 
 
+def forget_bodies(bodies: BodyStore, written: Written) -> None:
+    """The same events are not known to be in the log: whoever owned the partition since may have numbered others so."""
+    for row in written.events:
+        if isinstance(row.event, TaskSubmitted | CheckpointSaved):
+            bodies.drop(row.event.pool, row.event.sequence)
+
+
 def outcome_output(outcome: WrittenOutcome, bodies: BodyStore) -> Output:
     """The record of an outcome: header `to` names the gateway."""
     draft = outcome.draft

@@ -33,7 +33,7 @@ from commands.pool import SYSTEM_ACTOR, Cause, Pool, PoolFault, Written, Written
 from commands.vocabulary import is_name
 from streams.body_store import BodyStore
 from streams.collector import note_rows
-from streams.outputs import event_output, keep_bodies, outcome_output
+from streams.outputs import event_output, forget_bodies, keep_bodies, outcome_output
 from streams.owner_status import OwnerStatus
 from streams.partition_wide import accept_clock, raise_format
 from streams.pool_clock import PoolClock
@@ -164,6 +164,7 @@ class PartitionOwner:
         self._clock.forget()
         taken = self._seat.take_over()
         known = load(self._log, self._seat.partition, taken.events_end, self._clock.wall(), self._check_seat)
+        forget_bodies(self._bodies, self._written)
         self._written = Written()
         self._pools = {}
         for name, state in known.pools.items():

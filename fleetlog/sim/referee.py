@@ -9,6 +9,7 @@ from pydantic_core import from_json
 from commands.checker import Checker
 from commands.cut import snapshot_lines
 from commands.evolve import apply_stored, new_pool
+from commands.messages import Assign
 from commands.rows import canonical, restore
 from commands.state import PoolState
 from fleetlog.sim.robots import Work
@@ -38,6 +39,8 @@ class Referee:
     said_twice: int = 0
     tasks: dict[tuple[str, str], str] = field(default_factory=dict)
     attempts: dict[tuple[str, str], int] = field(default_factory=dict)
+    _payloads: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _checkpoints: dict[tuple[str, str, int], Any] = field(default_factory=dict)
     _checkers: dict[str, Checker] = field(default_factory=dict)
     _at: dict[int, int] = field(default_factory=dict)
 
@@ -68,6 +71,10 @@ class Referee:
     def _note(self, pool: str, event: dict[str, Any]) -> None:
         if event.get("done_twice"):
             self.said_twice += 1
+        if event["type"] == "TaskSubmitted.v1":
+            self._payloads[pool, event["task"]] = event.get("payload", {}).get("json")
+        elif event["type"] == "CheckpointSaved.v1":
+            self._checkpoints[pool, event["task"], event["number"]] = event["checkpoint"].get("json")
         if "to" in event:
             self.tasks[pool, event["task"]] = event["to"]
             if event["to"] == "ASSIGNED":
@@ -109,6 +116,15 @@ class Referee:
                     self._say("exclusion", text, pool, work.task)
                 if last is None or (work.ended_ms or now_ms) >= ended_ms:
                     last = work
+
+    def given(self, pool: str, robot: str, assigns: Iterable[Assign]) -> None:
+        """What a robot was given to work on is what the log says: the task's own payload and checkpoint."""
+        for assign in assigns:
+            at, saved = (pool, assign.task), assign.checkpoint
+            if assign.payload != self._payloads.get(at):
+                self._say("payload", f"{robot} got {assign.payload} as the payload of {assign.task}", *at)
+            if saved is not None and saved.value != self._checkpoints.get((*at, saved.number)):
+                self._say("payload", f"{robot} got {saved} as a checkpoint of {assign.task}", *at)
 
     def states(self, live: dict[str, PoolState], now: int) -> None:
         """Invariant 5: folded from the log, and restored from a snapshot, the state is the live one."""

@@ -103,7 +103,8 @@ class SimRun:
     def _comes_on(self) -> None:
         if self._left:
             self._left -= 1
-            self.robot.save_checkpoint(self.attempt, b'{"at":%d}' % (self.attempt.checkpoint_number + 1))
+            at = self.attempt.checkpoint_number + 1
+            self.robot.save_checkpoint(self.attempt, b'{"of":"%b","at":%d}' % (self.attempt.task.encode(), at))
             self._go_on()
             return
         chance = self.robot.random.random()
@@ -137,6 +138,7 @@ class SimRobot:
     gateways: Any
     temper: Temper
     done: list[Work] = field(default_factory=list)
+    given: list[Assign] = field(default_factory=list)
     lives: int = 0
     retired: bool = False
 
@@ -256,6 +258,7 @@ class SimRobot:
         elif kind == "ack":
             self._acknowledged(message, now)
         elif kind == "assign":
+            self.given.append(message)
             self.holdings.assigned(message, now)
         elif kind == "refused":
             self._refused(link, message, now)

@@ -213,6 +213,8 @@ class World(Product):
         referee.acknowledged(self.submitter.acknowledged)
         referee.ended(self.why)
         referee.exclusion((work for robot in self.robots for work in robot.done), now_ms)
+        for robot in self.robots:
+            referee.given(robot.pool, robot.name, robot.given)
         referee.states(self.live(), int(START_MS + now_ms))
         for process in self.owners:
             for fault in process.faults:
