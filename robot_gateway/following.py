@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from streams.port import Follower, LogFault, LogReader, LogUnavailable, Topic
+from streams.port import Follower, LogFault, LogReader, LogUnavailable, MadeAnew, Topic
 
 logger = logging.getLogger("fleetlog.gateway")
 
@@ -59,6 +59,7 @@ class OutcomeFollower:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ends: _Ends | None = None
+        self._from_the_beginning = False
         self._room = threading.Semaphore(BATCHES_WAITING_MAX)
         self._stopping = threading.Event()
         self._follower: Follower | None = None
@@ -106,6 +107,8 @@ class OutcomeFollower:
         while not self._stopping.is_set():
             try:
                 self._follow()
+            except MadeAnew:
+                self._from_the_beginning = True
             except LogFault as fault:
                 self._pause(fault)
 
@@ -113,7 +116,7 @@ class OutcomeFollower:
         """From the present end on, for as long as what comes next is kept.
 
         A log that is away is asked again for what comes next, so nothing is missed. Only where that is gone we begin
-        at the end anew: askers then get `no_answer`, robots send again.
+        at the end anew: askers then get `no_answer`, robots send again. A topic that was made anew is read whole.
         """
         try:
             while not self._stopping.is_set():
@@ -131,7 +134,11 @@ class OutcomeFollower:
         follower = self._follower
         if follower is None:
             self._ends = ends = self._ask()
-            follower = self._follower = self._log.follow(Topic.OUTCOMES, ends.by_partition)
+            starts = ends.by_partition
+            if self._from_the_beginning:
+                starts = {p: self._log.beginning(Topic.OUTCOMES, p) for p in starts}
+            follower = self._follower = self._log.follow(Topic.OUTCOMES, starts)
+            self._from_the_beginning = False
         records = follower.poll(RECORDS_MAX, timeout_s)
         batch = [self._decoded(r.value) for r in records if r.header("to") == self._to]
         self._hand_over([outcome for outcome in batch if outcome], self._freshness(follower.positions()))

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from streams.kafka_log_clients import ANSWER_S, Clients, error_of, fault
-from streams.port import LogCorrupt, LogFault, LogMisconfigured, LogUnavailable, Record, Topic
+from streams.port import LogCorrupt, LogFault, LogMisconfigured, LogUnavailable, MadeAnew, Record, Topic
 
 SLICE_S: Final = 0.05
 """librdkafka's poll cannot be woken: who waits longer looks up this often."""
@@ -61,7 +61,7 @@ class Watch(Protocol):
 class KafkaFollower:
     """Follows partitions of one topic for ever; read_committed, checksums verified. See `port.Follower`.
 
-    While the topic is missing `poll` raises LogUnavailable; where it was made anew it raises LogFault.
+    While the topic is missing `poll` raises LogUnavailable; where it was made anew it raises MadeAnew.
     """
 
     def __init__(self, clients: Clients, topic: Topic, starts: Mapping[int, int], watch: Watch | None = None) -> None:
@@ -102,7 +102,7 @@ class KafkaFollower:
     def _require_same(self, watch: Watch) -> None:
         watch.require(self._topic)
         if watch.times_made(self._topic) != self._made:
-            raise LogFault(f"Topic {self._topic} was made anew: read beginning and end, then follow.")
+            raise MadeAnew(f"Topic {self._topic} was made anew: follow it from its beginning.")
 
     def _next(self, records_max: int, timeout_s: float) -> list[Message]:
         """What is there, after waiting for the first: waiting for all would wait the whole time with fewer there."""

@@ -15,11 +15,13 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from streams.kafka_log_clients import LOGGER, MISSING, Clients, error_of, fault
-from streams.kafka_log_topics import LogName, grown_text, init_with, topic_names
+from streams.kafka_log_topics import LogName, differences, find_topics, grown_text, init_with, topic_names
 from streams.port import LogFault, LogReplaced, LogState, LogUnavailable, Topic
 
 LOOK_EVERY_S: Final = 2.0
 ANSWER_S: Final = 3.0
+SETTINGS_EVERY: Final = 30
+"""Every how many looks the topics' settings are held against what Fleetlog needs, too: once a minute."""
 LOOKS_TO_MISS: Final = 2
 """A topic is missing when so many looks in a row say so: a broker that has just begun may know less than the others."""
 
@@ -44,6 +46,8 @@ class TopicWatch:
         self._replaced: str | None = None
         self._missing: frozenset[str] = frozenset()
         self._misses: dict[str, int] = {}
+        self._looks = 0
+        self._wrong: list[str] = []
         self._ids: dict[str, str] = {}
         self._made: dict[str, int] = {}
         self._admin = admin
@@ -96,7 +100,10 @@ class TopicWatch:
     def look(self) -> None:
         """One look. A broker that does not answer says nothing: other parts of the log do."""
         with self._looking:
+            self._looks += 1
             try:
+                if self._looks % SETTINGS_EVERY == 0:
+                    self._wrong = self._wrong_settings()
                 self._judge(self._found())
             except LogFault as unanswered:
                 LOGGER.debug("The topics could not be looked at: %s", unanswered)
@@ -115,6 +122,12 @@ class TopicWatch:
                 found[name] = None
         return found
 
+    def _wrong_settings(self) -> list[str]:
+        """How topics are no longer set as Fleetlog needs them, one sentence each with what to do."""
+        found = find_topics(self._clients, self._admin)
+        there = len(found.partitions) == len(topic_names(self._clients))
+        return differences(self._clients, self._admin, found, self._partitions) if there else []
+
     def _judge(self, found: dict[str, tuple[str, int] | None]) -> None:
         there = {name: one for name, one in found.items() if one is not None}
         few = {name for name, (_, partitions) in there.items() if partitions < self._partitions}
@@ -130,7 +143,8 @@ class TopicWatch:
                 return
             self._ids = {name: topic_id for name, (topic_id, _) in there.items()}
         more = [f"{name} {partitions}" for name, (_, partitions) in there.items() if partitions > self._partitions]
-        self._say(LogState(warning=grown_text(self._clients, more, self._partitions) if more else None), frozenset())
+        said = [*self._wrong, *([grown_text(self._clients, more, self._partitions)] if more else [])]
+        self._say(LogState(warning=" ".join(said) or None), frozenset())
 
     def _made_anew(self, new: list[str]) -> None:
         """Whether this is still the same log. Raises LogFault where its name cannot be read now."""

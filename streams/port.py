@@ -127,6 +127,10 @@ class LogReplaced(LogFault):
     """Another log is where the one that was opened had been; the message says what to do."""
 
 
+class MadeAnew(LogFault):
+    """The topic was deleted and made again while it was followed: what is new begins at its beginning."""
+
+
 class NoSuchPartition(LogFault):
     """A reserved pool `_log-<partition>` names a partition that this log does not have."""
 

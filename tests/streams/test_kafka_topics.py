@@ -22,12 +22,12 @@ from confluent_kafka.admin import (
 )
 
 from commands.settings import FORMAT
-from streams import kafka_log_follower, kafka_log_offsets, kafka_log_snapshots
+from streams import kafka_log_follower, kafka_log_offsets, kafka_log_snapshots, kafka_log_watch
 from streams.kafka_log import KafkaLog, check_log, init_log
 from streams.kafka_log_clients import OURS, Clients
 from streams.kafka_log_follower import KafkaFollower
 from streams.kafka_log_topics import topic_names
-from streams.port import CHUNK_BYTES_MAX, LogFault, LogMisconfigured, LogUnavailable, RecordTooLarge, Topic
+from streams.port import CHUNK_BYTES_MAX, LogFault, LogMisconfigured, LogState, LogUnavailable, RecordTooLarge, Topic
 from tests.streams.contract import CEILING_S, Acks, Members, snapshot
 from tests.support.broker import Broker
 from tests.support.kafka_owners import wait_until
@@ -176,6 +176,30 @@ def test_more_partitions_than_the_log_has_are_left_alone(broker: Broker, prefix:
         LogMisconfigured, match=f"fewer partitions than the log, which has 2: {outcomes} 1; delete them"
     ):
         KafkaLog(broker.address, prefix)
+
+
+def looked(log: KafkaLog) -> LogState:
+    """What a look now finds."""
+    log._watch.look()
+    return log.state()
+
+
+def test_settings_that_change_under_a_running_log_are_said(
+    broker: Broker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that somebody lets run out: a warning with what to do, until it is mended; nothing stops for it."""
+    monkeypatch.setattr(kafka_log_watch, "SETTINGS_EVERY", 1)
+    init_log(broker.address, prefix, 1)
+    log = KafkaLog(broker.address, prefix)
+    assert log.state() == LogState()
+    set_topic(Clients(broker.address, prefix), f"{prefix}.events", {"retention.ms": "1000"})
+    wait_until(lambda: looked(log).warning is not None, "the warning")
+    assert f"{prefix}.events has retention.ms=1000, Fleetlog needs -1: run kafka-configs.sh" in str(log.state().warning)
+    assert log.state().problem is None
+    log._watch.require()
+    set_topic(Clients(broker.address, prefix), f"{prefix}.events", {"retention.ms": "-1"})
+    wait_until(lambda: looked(log) == LogState(), "the end of it")
+    log.close()
 
 
 def test_one_look_that_misses_a_topic_says_nothing(broker: Broker, prefix: str) -> None:

@@ -18,23 +18,24 @@ from fleetlog.composition import run_gateway, run_processor, run_projector
 from fleetlog.log_work import make_log
 from fleetlog.settings import Settings
 from robot_gateway import health
-from streams import kafka_log_watch
+from streams import kafka_log_offsets, kafka_log_watch
 from streams.kafka_log import KafkaLog, check_log
 from streams.kafka_log_clients import Clients
 from streams.port import LogFault, LogReplaced, Topic
 from tests.support.broker import Broker
 from tests.support.fleet import until
+from tests.support.proxy import KafkaProxy
 
 
 class World:
     """A processor, a projector and a gateway on a log of their own, each with its own clients as in its own process."""
 
-    def __init__(self, broker: Broker, folder: Path, parts: ExitStack) -> None:
+    def __init__(self, address: str, folder: Path, parts: ExitStack) -> None:
         self.prefix = f"topics-{uuid.uuid4().hex[:8]}"
-        self.broker = broker
+        self.address = address
         self.settings = Settings.model_validate(
             {
-                "log": {"at": f"kafka:{broker.address}", "prefix": self.prefix, "partitions": 2},
+                "log": {"at": f"kafka:{address}", "prefix": self.prefix, "partitions": 2},
                 "gateway": {"listen": "127.0.0.1:0"},
                 "projector": {"folder": folder / "tables"},
                 "disk": {"min_free_bytes": 0},
@@ -47,7 +48,7 @@ class World:
         parts.enter_context(self.running(run_projector))
         parts.enter_context(self.running(run_gateway, told.put))
         self.client = parts.enter_context(httpx.Client(base_url=told.get(timeout=60), timeout=60))
-        self.admin = Clients(broker.address, self.prefix).admin()
+        self.admin = Clients(address, self.prefix).admin()
         self.until_ready()
 
     @contextmanager
@@ -97,12 +98,34 @@ class World:
 
 
 @pytest.fixture
-def world(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A fleet that looks often."""
+def world(broker: Broker, proxy: KafkaProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A fleet that looks often, behind a proxy."""
     monkeypatch.setattr(health, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(kafka_log_watch, "LOOK_EVERY_S", 0.1)
     with ExitStack() as parts:
-        yield World(broker, tmp_path, parts)
+        yield World(proxy.address, tmp_path, parts)
+
+
+def test_brokers_that_are_away_are_said_and_the_fleet_goes_on_when_they_are_back(
+    world: World, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off from the broker: 503 in words, submissions are refused with a time; then without a hand as before."""
+    assert world.submit("t0").status_code == 201
+    monkeypatch.setattr(kafka_log_offsets, "QUESTION_S", 1.0)
+    monkeypatch.setattr(kafka_log_offsets, "MOMENT_S", 1.0)
+    proxy.cut()
+    said = world.until_said("outcomes", "does not answer")
+    assert said.startswith("Kafka does not answer (asking for an offset of ")
+    answer = world.client.get("/readyz")
+    assert answer.status_code == 503
+    assert world.line("log") == "ready"
+    refused = world.submit("t1")
+    assert (refused.status_code, refused.json()["reason"]) == (503, "not_ready")
+    assert refused.headers["Retry-After"]
+    proxy.restore()
+    world.until_ready()
+    world.until_taken("t1")
+    assert world.submit("t0").status_code == 200
 
 
 def test_topics_that_go_are_said_and_the_fleet_goes_on_when_they_are_back(world: World) -> None:
@@ -110,7 +133,7 @@ def test_topics_that_go_are_said_and_the_fleet_goes_on_when_they_are_back(world:
     nobody restarts anything. Then a topic gets more partitions: said, and all goes on, also in processes that begin.
     At last the whole log is deleted and made again: another log, to which nobody writes what belongs to the old one."""
     assert world.submit("t0").status_code == 201
-    init = f"`fleetlog log init --kafka {world.broker.address} --set log.prefix={world.prefix} --partitions 2`"
+    init = f"`fleetlog log init --kafka {world.address} --set log.prefix={world.prefix} --partitions 2`"
     for topic in ("commands", "reports", "outcomes"):
         world.delete(topic)
         said = world.until_said("log", "missing")
@@ -128,10 +151,10 @@ def test_topics_that_go_are_said_and_the_fleet_goes_on_when_they_are_back(world:
     said = world.until_said("log", "more partitions")
     assert said.startswith(f"degraded: Topics have more partitions than the log, which has 2: {grown} 4; ")
     assert world.submit("t4").status_code == 201
-    late = KafkaLog(world.broker.address, world.prefix)
+    late = KafkaLog(world.address, world.prefix)
     assert (late.partitions, late.log_id) == (2, world.log_id)
     late.close()
-    assert [said.split(",")[0] for said in check_log(world.broker.address, world.prefix)] == [
+    assert [said.split(",")[0] for said in check_log(world.address, world.prefix)] == [
         "Topics have more partitions than the log"
     ]
 
@@ -145,7 +168,7 @@ def test_topics_that_go_are_said_and_the_fleet_goes_on_when_they_are_back(world:
     assert world.client.get("/readyz").status_code == 503
     assert world.submit("t5").status_code == 503
     until(lambda: isinstance(world.faults.get("run_projector"), LogReplaced), "the projector to end with the sentence")
-    fresh = KafkaLog(world.broker.address, world.prefix)
+    fresh = KafkaLog(world.address, world.prefix)
     assert (fresh.log_id, fresh.state().problem) == (other, None)
     assert [fresh.end(topic, p) for topic in Topic for p in range(2)] == [0] * 8
     fresh.close()
