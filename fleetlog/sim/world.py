@@ -22,13 +22,13 @@ from projections.fold import ProjectionFault
 from projections.queries import LIMIT_MAX, Tables
 
 PARTITIONS: Final = 2
-PROJECT_S: Final = 4.0
+PROJECT_S: Final = 6.0
 OPERATOR_S: Final = 12.0
 AT_A_STEP: Final = 0.85
 """The share of faults that wait for an owner to have done a step."""
 SETTLE_LOOK_S: Final = 4.0
 FOLDS_MAX: Final = 1_000
-SNAPSHOT_EVENTS: Final = 150
+SNAPSHOT_EVENTS: Final = 80
 LONGER: Final = 10
 ALL_TASKS: Final = Filter("task")
 RATE_OFF: Final = 0.01
