@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
@@ -27,7 +28,19 @@ from streams.kafka_log import KafkaLog, check_log, init_log
 from streams.kafka_log_clients import OURS, Clients
 from streams.kafka_log_follower import KafkaFollower
 from streams.kafka_log_topics import topic_names
-from streams.port import CHUNK_BYTES_MAX, LogFault, LogMisconfigured, LogState, LogUnavailable, RecordTooLarge, Topic
+from streams.port import (
+    CHUNK_BYTES_MAX,
+    Fenced,
+    LogFault,
+    LogMisconfigured,
+    LogState,
+    LogUnavailable,
+    MadeAnew,
+    Output,
+    RecordTooLarge,
+    SeatLost,
+    Topic,
+)
 from tests.streams.contract import CEILING_S, Acks, Members, snapshot
 from tests.support.broker import Broker
 from tests.support.kafka_owners import wait_until
@@ -178,6 +191,9 @@ def test_more_partitions_than_the_log_has_are_left_alone(broker: Broker, prefix:
         KafkaLog(broker.address, prefix)
 
 
+A_RECORD: Final[Any] = (Topic.COMMANDS, "p", b"x", (), lambda fault, offset: None)
+
+
 def looked(log: KafkaLog) -> LogState:
     """What a look now finds."""
     log._watch.look()
@@ -199,6 +215,42 @@ def test_settings_that_change_under_a_running_log_are_said(
     log._watch.require()
     set_topic(Clients(broker.address, prefix), f"{prefix}.events", {"retention.ms": "-1"})
     wait_until(lambda: looked(log) == LogState(), "the end of it")
+    log.close()
+
+
+def test_every_client_begins_anew_with_topics_that_were_made_anew(broker: Broker, prefix: str) -> None:
+    """What librdkafka remembers of a deleted topic, for minutes, meets nobody: seats are given anew, appends go out by
+    another producer, whoever follows the topic is told to begin at its beginning."""
+    init_log(broker.address, prefix, 1)
+    log = KafkaLog(broker.address, prefix)
+    members = Members(log)
+    former = members.seat(0)
+    former.take_over()
+    former.start()
+    follower = log.follow(Topic.OUTCOMES, {0: 0})
+    producer, outcomes = log._appender._producer, f"{prefix}.outcomes"
+    admin = Clients(broker.address, prefix).admin()
+    admin.delete_topics([outcomes])[outcomes].result()
+    wait_until(lambda: looked(log).problem is not None, "the topic to be missed")
+    for use in (lambda: follower.poll(1, 0), lambda: former.fetch(1, 0), lambda: log.append(*A_RECORD)):
+        with pytest.raises(LogUnavailable, match=f"Topics are missing: {outcomes}; run "):
+            use()
+    assert init_log(broker.address, prefix, 1) == log.log_id
+    wait_until(lambda: looked(log) == LogState(), "the topic to be back")
+    with pytest.raises((Fenced, SeatLost)):
+        former.fetch(1, 0)
+    with pytest.raises(MadeAnew):
+        follower.poll(1, 0)
+    wait_until(lambda: former in members.lost and 0 in members.seats, "another seat")
+    seat = members.seat(0)
+    seat.take_over()
+    seat.start()
+    wait_until(lambda: log._appender._producer is not producer, "another producer")
+    acks = Acks()
+    log.append(Topic.COMMANDS, "p", b"x", (), acks)
+    acks.wait(1)
+    assert [record.value for record in seat.fetch(10, CEILING_S).commands] == [b"x"]
+    assert seat.commit([Output(Topic.OUTCOMES, "p", b"y")], 0, 1) == []
     log.close()
 
 

@@ -6,7 +6,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import httpx
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from fleetlog.composition import run_gateway, run_processor, run_projector
+from fleetlog.composition import new_processor, open_log, run_gateway, run_projector
 from fleetlog.log_work import make_log
 from fleetlog.settings import Settings
 from robot_gateway import health
@@ -35,7 +35,13 @@ class World:
         self.address = address
         self.settings = Settings.model_validate(
             {
-                "log": {"at": f"kafka:{address}", "prefix": self.prefix, "partitions": 2},
+                # For half a minute librdkafka believes that a topic which it does not find is only on its way.
+                "log": {
+                    "at": f"kafka:{address}",
+                    "prefix": self.prefix,
+                    "partitions": 2,
+                    "kafka": {"topic.metadata.propagation.max.ms": "0"},
+                },
                 "gateway": {"listen": "127.0.0.1:0"},
                 "projector": {"folder": folder / "tables"},
                 "disk": {"min_free_bytes": 0},
@@ -44,7 +50,10 @@ class World:
         self.log_id = make_log(self.settings)
         self.faults: dict[str, LogFault] = {}
         told: queue.SimpleQueue[str] = queue.SimpleQueue()
-        parts.enter_context(self.running(run_processor, lambda _: None))
+        log = parts.enter_context(closing(open_log(self.settings)))
+        self.processor = new_processor(self.settings, log)
+        parts.callback(self.processor.close)
+        self.processor.start()
         parts.enter_context(self.running(run_projector))
         parts.enter_context(self.running(run_gateway, told.put))
         self.client = parts.enter_context(httpx.Client(base_url=told.get(timeout=60), timeout=60))
@@ -83,6 +92,11 @@ class World:
     def until_said(self, part: str, words: str) -> str:
         """Waits until /readyz says those words of a part, and gives its line."""
         return str(until(lambda: (said := self.line(part)) and words in said and said, f"{words!r} of {part}"))
+
+    def owners_wait(self) -> bool:
+        """Whether no partition is decided for, and each owner says why."""
+        statuses = self.processor.statuses()
+        return all(status.phase != "deciding" and "missing" in status.why for status in statuses)
 
     def until_ready(self) -> None:
         """Waits for every part."""
@@ -141,6 +155,7 @@ def test_topics_that_go_are_said_and_the_fleet_goes_on_when_they_are_back(world:
         refused = world.submit(f"t-{topic}")
         assert (refused.status_code, refused.json()["reason"]) == (503, "not_ready")
         assert refused.headers["Retry-After"]
+        until(world.owners_wait, "the owners to wait")
         assert make_log(world.settings) == world.log_id
         world.until_ready()
         world.until_taken(f"t-{topic}")
