@@ -1,6 +1,7 @@
 """Appending single records: one idempotent producer and the thread that hears its delivery reports."""
 
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -11,6 +12,7 @@ from streams.port import Appended, Headers, LogBusy, LogFault, Topic, partition_
 
 POLL_S: Final = 0.1
 CLOSE_S: Final = 5.0
+LEADERS_S: Final = 1.0
 POOLS_REMEMBERED: Final = 65_536
 
 
@@ -30,11 +32,19 @@ class Appender:
         self._partitions = partitions
         self._names = {topic: clients.topic(topic) for topic in Topic}
         self._places: dict[str, int] = {}
-        self._producer = clients.appender()
+        self._producer = self._new_producer()
         self._failed: Producer | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"appends to {clients.prefix}", daemon=True)
         self._thread.start()
+
+    def _new_producer(self) -> Producer:
+        """One that knows the leaders of both inputs: else the first record to each waits up to a second for them."""
+        producer = self._clients.appender()
+        for topic in (Topic.COMMANDS, Topic.REPORTS):
+            with suppress(KafkaException):
+                producer.list_topics(self._names[topic], LEADERS_S)
+        return producer
 
     def append(self, topic: Topic, pool: str, value: bytes, headers: Headers, done: Appended) -> None:
         """See `port.Log.append`."""
@@ -94,7 +104,7 @@ class Appender:
 
     def _replace(self) -> None:
         self._generation = self._watch.generation
-        former, self._producer = self._producer, self._clients.appender()
+        former, self._producer = self._producer, self._new_producer()
         self._failed = None
         self._finish(former, 0.0)
 
