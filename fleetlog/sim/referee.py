@@ -40,6 +40,7 @@ class Referee:
     tasks: dict[tuple[str, str], str] = field(default_factory=dict)
     attempts: dict[tuple[str, str], int] = field(default_factory=dict)
     _payloads: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _completed: list[tuple[str, str, str, Any]] = field(default_factory=list)
     _checkpoints: dict[tuple[str, str, int], Any] = field(default_factory=dict)
     _checkers: dict[str, Checker] = field(default_factory=dict)
     _at: dict[int, int] = field(default_factory=dict)
@@ -75,6 +76,8 @@ class Referee:
             self._payloads[pool, event["task"]] = event.get("payload", {}).get("json")
         elif event["type"] == "CheckpointSaved.v1":
             self._checkpoints[pool, event["task"], event["number"]] = event["checkpoint"].get("json")
+        elif event["type"] == "TaskCompleted.v1" and event["by"] == "robot":
+            self._completed.append((pool, event["task"], event["robot"], event.get("result", {}).get("json")))
         if "to" in event:
             self.tasks[pool, event["task"]] = event["to"]
             if event["to"] == "ASSIGNED":
@@ -125,6 +128,12 @@ class Referee:
                 self._say("payload", f"{robot} got {assign.payload} as the payload of {assign.task}", *at)
             if saved is not None and saved.value != self._checkpoints.get((*at, saved.number)):
                 self._say("payload", f"{robot} got {saved} as a checkpoint of {assign.task}", *at)
+
+    def results(self) -> None:
+        """What a task is completed with is what its robot said: simulated handlers name theirs."""
+        for pool, task, robot, result in self._completed:
+            if (result or {}).get("by", robot) != robot:
+                self._say("result", f"{task} was completed by {robot} with {result}", pool, task)
 
     def states(self, live: dict[str, PoolState], now: int) -> None:
         """Invariant 5: folded from the log, and restored from a snapshot, the state is the live one."""

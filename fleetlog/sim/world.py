@@ -215,6 +215,7 @@ class World(Product):
         referee.exclusion((work for robot in self.robots for work in robot.done), now_ms)
         for robot in self.robots:
             referee.given(robot.pool, robot.name, robot.given)
+        referee.results()
         referee.states(self.live(), int(START_MS + now_ms))
         for process in self.owners:
             for fault in process.faults:
