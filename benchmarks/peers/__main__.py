@@ -166,11 +166,15 @@ def conditions() -> dict[str, str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
+        "machine": f"{os.cpu_count()} cores, {memory:.0f} GiB, {_kernel()}, "
         f"{platform.machine()}; servers, workers and submitter on it, all on loopback",
         "Python": platform.python_version(),
         "priority": f"nice {os.nice(0)}",
     }
+
+
+def _kernel() -> str:
+    return f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
 
 
 def _report(folder: Path) -> int:

@@ -14,8 +14,8 @@ INTRODUCTION: Final = """\
 One machine, one run, the same works, one thing at a time: every row in turn, {times} in all; each cell has a figure a
 round. Rows that Fleetlog loses stand as they are."""
 BUSY: Final = """\
-**Other work kept this machine busy meanwhile (load average {least:.0f} to {most:.0f}): every figure here is worse than
-on a quiet one, and even ratios are only hints. Run it again when nothing else runs.**"""
+**Other work kept this machine busy meanwhile (load average {least:.0f} to {most:.0f}), not the same at each
+measurement: every figure here is worse than on a quiet one, and even ratios are only hints.**"""
 COLUMNS: Final = """\
 - **Survives**: what does not lose an acknowledged task; rows are compared with those that promise the same.
 - **Tasks a second**: {tasks:,} tasks that do nothing, four workers that wait for them, from the first submission until
@@ -30,8 +30,8 @@ Those that each peer's own documentation recommends for the work; the words belo
 “Best sensible” takes a worker for dead after 5 s of silence wherever a peer can be told so."""
 AGAIN: Final = """\
 ```text
-make bench-peers                             everything, into docs/
-make bench-peers ARGS="--only celery --only fleetlog --out /tmp"     some rows
+make bench-peers                                                    everything, into docs/
+make bench-peers ARGS="--only celery --only fleetlog --out /tmp"    some rows
 make bench-peers ARGS="--tasks 500 --seconds 5 --rounds 1 --wait 20 --out /tmp"
 ```
 
