@@ -16,6 +16,7 @@ from fleetlog.sim.product import START_MS, Product, Setup
 from fleetlog.sim.referee import Finding
 from fleetlog.sim.robots import SimRobot, Temper
 from fleetlog.sim.scheduler import HostClock, Process
+from fleetlog.sim.stewards import Steward
 from fleetlog.sim.submitters import Client, Demand, Operator, Submitter
 from projections.filters import Filter
 from projections.fold import ProjectionFault
@@ -41,7 +42,8 @@ DEFAULTS: Final = {"window_ms": 1_000, "lease_ms": 3_000, "accept_ms": 2_000, "e
 class Plan:
     """What is simulated: `seconds` of work with faults (`fault_every_s` apart on average, 0: none), then peace for at
     most `settle_s`, in which every task has to end. `work_s`: what a task takes on average. `events_min`: work and
-    faults go on until there are so many events, for LONGER times as long at most."""
+    faults go on until there are so many events, for LONGER times as long at most. `verbs_every_s`: how far apart
+    verbs of those who run the place are (0: none)."""
 
     seconds: float = 300.0
     robots: int = 20
@@ -50,6 +52,7 @@ class Plan:
     settle_s: float = 1_200.0
     work_s: float = 4.0
     events_min: int = 0
+    verbs_every_s: float = 3.0
 
 
 @dataclass(slots=True)
@@ -89,6 +92,11 @@ class World(Product):
         client = Client(outside, self.chance(), self.well_gateways)
         self.submitter = Submitter(client, POOLS, Demand(per_s=plan.per_s))
         self.operator = Operator(client, self._stuck, self._held, self._in_error, self._works_on)
+        self.steward: Steward | None = None
+        if plan.verbs_every_s > 0:
+            robots = [(robot.pool, robot.name) for robot in self.robots]
+            steward = Client(outside, self.chance(), self.well_gateways)
+            self.steward = Steward(steward, self._open, robots, Demand.targets, plan.verbs_every_s)
         outside.every(OPERATOR_S, self.operator.look)
         outside.every(PROJECT_S, self._project)
         if plan.fault_every_s > 0:
@@ -151,6 +159,10 @@ class World(Product):
         found, attempts = self.referee.open_tasks(), self.referee.attempts
         return [(*at, state, attempts.get(at, 0)) for at, state in found.items() if state in ("LOST", "DEAD")]
 
+    def _open(self) -> dict[tuple[str, str], str]:
+        self.referee.read_if_here()
+        return self.referee.open_tasks()
+
     def _works_on(self, pool: str, task: str) -> bool:
         return any(key[0] == task for robot in self.robots if robot.pool == pool for key in robot.runs)
 
@@ -195,14 +207,20 @@ class World(Product):
         for _ in range(int(self.plan.settle_s / SETTLE_LOOK_S)):
             self.scheduler.run(SETTLE_LOOK_S)
             self.referee.read()
-            if not self.referee.open_tasks() and not self.submitter.client.unanswered:
+            if not self.referee.open_tasks() and not self._asking():
                 break
         return self._judged()
+
+    def _asking(self) -> bool:
+        steward = self.steward is not None and (self.steward.client.unanswered or self.steward.undone)
+        return bool(self.submitter.client.unanswered or steward)
 
     def _make_peace(self) -> None:
         """No more faults, no more submissions; what was broken is whole again, and robots do not lie."""
         self.quiet = self.submitter.stopped = True
         self._due = None
+        if self.steward is not None:
+            self.steward.stopped = True
         self.end_faults()
         for robot in self.robots:
             robot.temper.liar = False

@@ -38,6 +38,9 @@ def sim(
     events: Annotated[
         int, typer.Option(min=0, metavar="N", help="Work and faults go on until a seed has so many events.")
     ] = 0,
+    verbs_every: Annotated[
+        float, typer.Option(min=0.0, metavar="S", help="Virtual seconds between two verbs of operators; 0: none.")
+    ] = 3.0,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Also show which fault came after which step, how often.")
     ] = False,
@@ -56,7 +59,13 @@ def sim(
     from fleetlog.sim.world import Plan
 
     plan = Plan(
-        seconds=hours * 3_600, robots=robots, per_s=rate, fault_every_s=fault_every, work_s=work, events_min=events
+        seconds=hours * 3_600,
+        robots=robots,
+        per_s=rate,
+        fault_every_s=fault_every,
+        work_s=work,
+        events_min=events,
+        verbs_every_s=verbs_every,
     )
     seen, bad, written = Coverage(), 0, 0
     for result in _results(call, range(seed, seed + seeds), plan, processes):
