@@ -30,6 +30,7 @@ from streams.port import (
     Headers,
     LogFault,
     LogMisconfigured,
+    LogState,
     Output,
     Seat,
     Snapshot,
@@ -115,6 +116,10 @@ class EmbeddedLog(EmbeddedReading):
         except Exception as error:
             store.close()
             raise fault_of(error, folder) from None
+
+    def state(self) -> LogState:
+        """See `port.LogReader`: a disk that takes nothing is said as long as somebody tries."""
+        return LogState(warning=self._writer.failing())
 
     def refresh(self) -> None:
         """Everything is visible as soon as it is durable."""

@@ -37,6 +37,8 @@ RECORD_OVERHEAD_BYTES: Final = 300
 """What a waiting record takes in memory beside its own bytes."""
 RETRY_EVERY_S: Final = 1.0
 """How often a log that failed is tried again; between that everything is refused at once."""
+SAID_S: Final = 30.0
+"""How long a failed write is said where nothing is written any more."""
 RELEASED_S: Final = 5.0
 """How long readers may take to let go of a RocksDB that failed."""
 
@@ -218,6 +220,7 @@ class Writer:
         self._idle = False
         self._closing = False
         self._failed_at = -RETRY_EVERY_S
+        self._failing: tuple[float, str] | None = None
         self._reason = self._closed_reason = f"The log in {self._folder} is closed."
         self._group = Group(0, 0)
         self._thread = threading.Thread(target=self._run, name="fleetlog-log", daemon=True)
@@ -230,6 +233,11 @@ class Writer:
         if store is None:
             raise LogUnavailable(self._reason)
         return store
+
+    def failing(self) -> str | None:
+        """What the last write failed with, if that was lately and none has succeeded since."""
+        failing = self._failing
+        return failing[1] if failing is not None and time.monotonic() - failing[0] < SAID_S else None
 
     def append(self, track: Track, key: str, value: bytes, headers: Headers, done: Appended, size: int) -> None:
         """Queues a record. Raises LogBusy, LogUnavailable."""
@@ -312,8 +320,10 @@ class Writer:
                     continue
             self._answer(items)
             return
+        now = time.monotonic()
+        self._failing = (now, str(fault))
         if tries:
-            self._failed_at = time.monotonic()
+            self._failed_at = now
             self._reason = str(fault)
         self._refuse(items, fault)
 
@@ -342,6 +352,7 @@ class Writer:
 
     def _answer(self, items: Sequence[Append | Request]) -> None:
         """What was written becomes visible, then everybody hears of it."""
+        self._failing = None
         group = self._group
         for track in group.touched:
             track.end = track.next

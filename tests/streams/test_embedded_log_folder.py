@@ -20,6 +20,7 @@ from streams.port import (
     LogFault,
     LogLocked,
     LogMisconfigured,
+    LogState,
     LogUnavailable,
     Output,
     Seat,
@@ -251,6 +252,7 @@ def fill_the_disk_then_make_room(folder: str) -> None:
     refused = [fault for fault, _ in answers if fault]
     assert refused
     assert all(isinstance(fault, LogUnavailable) for fault in refused)
+    assert log.state() == LogState(warning=str(refused[-1]))
     try:
         seat.commit([Output(Topic.EVENTS, "p", os.urandom(400_000))], taken.reports_next, taken.commands_next + 1)
         raise AssertionError("committed without room")
@@ -262,6 +264,7 @@ def fill_the_disk_then_make_room(folder: str) -> None:
     seat.start()
     seat.commit([Output(Topic.EVENTS, "p", b"after")], taken.reports_next, taken.commands_next)
     put(log, Topic.COMMANDS, POOL, [b"after"])
+    assert log.state() == LogState()
     kept = read(log, Topic.COMMANDS, 0)
     assert [record.offset for record in kept] == list(range(len(kept)))
     assert len(kept) == 2 + len([offset for fault, offset in answers if fault is None])

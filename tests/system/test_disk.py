@@ -1,19 +1,23 @@
-"""A disk that fills up and gets room again, on a real file system in memory."""
+"""A disk that fills up and gets room again: a real file system in memory, and a process that may write no more."""
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from fleetlog import composition
 from fleetlog.composition import LowDisk
 from robot_gateway import health
+from tests.support.ports import free_port
 from tests.support.site import Site, until
+from tests.system.product import QUICK, Part
 
 IN_MEMORY = Path("/dev/shm")
 MIB = 1 << 20
@@ -59,3 +63,39 @@ def test_a_full_disk_stops_submissions_until_there_is_room(folder: Path, monkeyp
         (folder / "filler").unlink()
         until(lambda: line() == "ready", "room")
         assert site.submit()["state"] == "WAITING"
+
+
+def test_a_log_that_cannot_be_written_is_said_and_goes_on_by_itself(tmp_path: Path) -> None:
+    """No file of `fleetlog up` may grow any more, which is what a full disk is to it: nothing is acknowledged, and
+    /readyz says why; allowed again, everything that was acknowledged is there and all goes on."""
+    listen = f"127.0.0.1:{free_port()}"
+    up = Part("up", "up", "--data", str(tmp_path / "data"), "--listen", listen, *QUICK)
+    up.start()
+    try:
+        with httpx.Client(base_url=f"http://{listen}", timeout=60) as client:
+
+            def answers(status: int, task: str) -> httpx.Response | None:
+                try:
+                    answer = client.post("/v1/pools/hall-a/tasks", json={"kind": "x", "id": task})
+                except httpx.TransportError:
+                    return None
+                return answer if answer.status_code == status else None
+
+            def line() -> str:
+                said = client.get("/readyz").text
+                return dict(line.split(": ", 1) for line in said.splitlines())["log"]
+
+            until(lambda: answers(201, "t0"), "the first task")
+            limits = resource.prlimit(up.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(up.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+            refused = until(lambda: answers(503, "t1"), "a refusal")
+            assert refused.json()["reason"] in ("log_unavailable", "not_ready")
+            assert refused.headers["Retry-After"]
+            said = until(lambda: (s := line()) != "ready" and s, "the line")
+            assert said.startswith(f"degraded: The log in {tmp_path / 'data' / 'log'} does not work: ")
+            resource.prlimit(up.pid, resource.RLIMIT_FSIZE, limits)
+            until(lambda: answers(201, "t1"), "the log to take it")
+            until(lambda: client.get("/readyz").status_code == 200 and line() == "ready", "readiness")
+            assert answers(200, "t0")
+    finally:
+        up.stop()
