@@ -43,8 +43,8 @@ PEERS: Final[tuple[type[Peer], ...]] = (
 )
 
 
-class Interrupted(Exception):
-    """SIGTERM came: what runs is ended."""
+class Interrupted(BaseException):
+    """SIGTERM came: what runs is ended; no failure of a work, so nothing that records those catches it."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -163,7 +163,7 @@ def test_a_run_that_is_ended_ends_what_it_started(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.peers", *words, "--out", str(tmp_path), "--cache", str(tmp_path)]
     running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        until((tmp_path / "data" / "stamps").exists, "tasks start", within_s=60)
+        until((tmp_path / "data" / "stamps").exists, "tasks start", within_s=300)
         servers = _children_of(running.pid)
         assert servers
         running.terminate()
