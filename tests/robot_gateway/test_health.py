@@ -13,6 +13,7 @@ from commands import pool as pool_module
 from robot_gateway import health
 from robot_gateway.health import Health, Seen, degraded
 from robot_gateway.tokens import new_token, write_tokens
+from streams import owner
 from streams.memory_log import MemoryLog
 from streams.owner_status import Distribution, OwnerStatus
 from streams.port import Topic, partition_of
@@ -93,22 +94,33 @@ def test_a_frozen_pool_is_said_until_it_goes_on(site: Site, monkeypatch: pytest.
     until(lambda: lines(site)["pools"] == "ready", "the pool to go on")
 
 
+class ClockAhead:
+    """The module `time` with a wall clock that went on by an hour."""
+
+    def time_ns(self) -> int:
+        """The wall clock."""
+        return time.time_ns() + 3_600 * 1_000_000_000
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+def test_a_clock_that_is_mended_is_trusted_again_without_a_hand(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said while it is off, and no longer once a time service has put it right; nobody does anything here."""
+    monkeypatch.setattr(owner, "IDLE_WAIT_S", 0.05)
+    site.submit("hall-a")
+    with monkeypatch.context() as patch:
+        patch.setattr("streams.pool_clock.time", ClockAhead())
+        site.submit("hall-a")
+        until(lambda: lines(site)["clock"].startswith("degraded: the wall clock is "), "the line")
+        assert site.submit("hall-a")["state"] == "WAITING"
+    until(lambda: lines(site)["clock"] == "ready", "the clock to be trusted")
+
+
 def test_a_clock_that_is_not_followed_is_said_until_it_is_accepted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """By how much, in which partitions, and the two ways out."""
     site.submit("hall-a")
-    ahead_s = 3_600
-
-    class Clock:
-        """The module `time` with a wall clock that went on by an hour."""
-
-        def time_ns(self) -> int:
-            """The wall clock."""
-            return time.time_ns() + ahead_s * 1_000_000_000
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(time, name)
-
-    monkeypatch.setattr("streams.pool_clock.time", Clock())
+    monkeypatch.setattr("streams.pool_clock.time", ClockAhead())
     site.submit("hall-a")
     said = until(lambda: (s := lines(site)["clock"]) != "ready" and s, "the line")
     where = partition_of("hall-a", 2)
