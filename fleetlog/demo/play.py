@@ -75,7 +75,8 @@ class Play:
         for robot in self._robots.values():
             robot.start()
         for name, robot in self._robots.items():
-            self._event(_hello(name), f"the hello of {name}", robot)
+            # Not its hello: who asks for tasks too late would get none of the large ones.
+            self._event(_asks_for_tasks(name), f"{name} to ask for tasks", robot)
         said(
             f"{len(self._robots)} robots are there: {', '.join(PYTHON_ROBOTS)} in Python, {SHELL_ROBOT} a shell command"
         )
@@ -192,8 +193,8 @@ class Play:
             child.stop()
 
 
-def _hello(robot: str) -> Callable[[Item], bool]:
-    return lambda event: event["type"] == "RobotSessionStarted.v1" and event["robot"] == robot
+def _asks_for_tasks(robot: str) -> Callable[[Item], bool]:
+    return lambda event: event["type"] == "RobotReadyChanged.v1" and event["robot"] == robot and event["n"] > 0
 
 
 def _expired(task: str) -> Callable[[Item], bool]:
