@@ -163,6 +163,8 @@ class Play:
     def _submit(self, files: Sequence[SourceFile]) -> None:
         """Files are sorted by size, so the first ones are those that come in parts."""
         asking = self._asking()
+        # Who was answered once asks again while Fleetlog is away; the kill may come before the first answer below.
+        asking.get(f"/v1/pools/{POOL}")
         large = {file.task for file in self._files[:IN_PARTS]}
         for begin in range(0, len(files), AT_ONCE):
             self._diary.check()
