@@ -179,7 +179,7 @@ def checkpoint(r: About) -> Decision:
     events: list[e.Event] = [resumed(r.state, task, r.robot, r.now)] if task.state == "LOST" else []
     if saved is not None and r.message.number <= saved.number:
         return r.yes(*events)
-    if saved is not None and saved.saved_at > current.started_at and r.now - saved.saved_at < CHECKPOINT_EVERY_MS:
+    if saved is not None and saved.saved_at >= current.started_at and r.now - saved.saved_at < CHECKPOINT_EVERY_MS:
         wait_ms = CHECKPOINT_EVERY_MS - (r.now - saved.saved_at)
         return r.no("too_fast", "at most one checkpoint a second", retry_after_ms=wait_ms)
     return r.yes(*events, _saved(r, task, r.message.number, r.message.value))

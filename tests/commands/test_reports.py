@@ -234,6 +234,17 @@ def test_checkpoints_are_numbered_within_the_task() -> None:
     assert refused["retry_after_ms"] == 500
 
 
+def test_checkpoints_in_the_instant_of_the_start_are_too_fast_as_well() -> None:
+    """What comes in one batch with the start of the attempt has its instant."""
+    play(
+        RUNNING.format(options="first=60")
+        + """
+        t+0   checkpoint r1 t1 1       -> CheckpointSaved t1 number=1
+        t+0   checkpoint r1 t1 2       -> refused too_fast, nothing
+    """
+    )
+
+
 def test_a_checkpoint_resumes_a_lost_attempt() -> None:
     """It names the attempt; a repeated one does so too."""
     rows = "t+20 wait -> LeaseExpired t1 LOST\n"
