@@ -11,7 +11,7 @@ import pytest
 from tests.support.chaos import Chaos
 from tests.support.world import choices
 
-POOLS = int(os.environ.get("FLEETLOG_POOLS", "1000"))
+POOLS = int(os.environ.get("FLEETLOG_POOLS", "2000"))
 STEPS = 14
 AT_ONCE = 100
 SEEDS = (

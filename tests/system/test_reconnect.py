@@ -1,6 +1,6 @@
 """R8: a fleet says hello, half of it reconnects at once, nobody's lease is lost by it.
 
-1,000 robots here (`FLEETLOG_ROBOTS`); `python -m benchmarks.reconnect` plays it with 10,000 against a gateway.
+2,000 robots here (`FLEETLOG_ROBOTS`); `python -m benchmarks.reconnect` plays it with 10,000 against a gateway.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.reconnect import storm
 from tests.support.fleet import Fleet
 
-ROBOTS = int(os.environ.get("FLEETLOG_ROBOTS", "1000"))
+ROBOTS = int(os.environ.get("FLEETLOG_ROBOTS", "2000"))
 
 
 def test_r8_half_of_the_fleet_reconnects_at_once(tmp_path: Path) -> None:
