@@ -111,10 +111,13 @@ def shell_command() -> str:
 
 
 def listen_address(asked: str | None) -> str:
-    """The address that was asked for; else the usual port, or a free one where that is taken."""
-    if asked is not None:
+    """The address that was asked for; else the usual port, or a free one where that is taken, or port 0 was asked for.
+
+    What is killed and begun again needs to come back where its robots look for it.
+    """
+    if asked is not None and asked != "127.0.0.1:0":
         return asked
-    for port in (DEFAULT_PORT, 0):
+    for port in (DEFAULT_PORT, 0) if asked is None else (0,):
         with socket.socket() as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -18,7 +18,7 @@ import pytest
 
 from commands.ids import ZERO_HASH, chain_hash
 from fleetlog.archive import read_archive
-from fleetlog.demo.children import shell_command
+from fleetlog.demo.children import listen_address, shell_command
 from fleetlog.demo.files import SourceFile, path_in, standard_library, submission, task_of
 from fleetlog.demo.referee import Killed, Verdict, judge
 from fleetlog.demo.robot import compress
@@ -287,3 +287,10 @@ def test_ctrl_c_ends_it_and_all_it_started(tmp_path: Path) -> None:
         assert time.monotonic() < give_up, "something goes on"
         time.sleep(0.1)
     assert not list(tmp_path.glob("fleetlog-demo-*"))
+
+
+def test_the_demonstration_comes_back_where_it_was() -> None:
+    """Port 0 is a free one that is chosen once: what is killed and begun again is found there."""
+    host, port = listen_address("127.0.0.1:0").split(":")
+    assert (host, int(port) > 0) == ("127.0.0.1", True)
+    assert listen_address("127.0.0.1:4711") == "127.0.0.1:4711"
