@@ -68,6 +68,23 @@ def test_without_an_answer_it_goes_again_after_five_seconds(outbox: Outbox) -> N
     assert len(taken(outbox, 110.0)) == 1
 
 
+def test_it_is_due_for_what_has_no_answer(outbox: Outbox) -> None:
+    """An answered message wakes nobody; something is due when a message is added, or was sent five seconds ago."""
+    first, second = accept(outbox), complete(outbox, "t2")
+    assert outbox.has_due(100.0)
+    taken(outbox, 100.0)
+    assert not outbox.has_due(104.9)
+    outbox.answered(first.id)
+    outbox.again(second)
+    assert outbox.has_due(102.0)
+    taken(outbox, 102.0)
+    assert outbox.next_due() == 107.0
+    assert outbox.has_due(107.0)
+    outbox.answered(second.id)
+    assert outbox.next_due() is None
+    assert not outbox.has_due(200.0)
+
+
 def test_an_answer_ends_the_sending(outbox: Outbox) -> None:
     """Answered once; a second answer is nobody's."""
     message = accept(outbox)
