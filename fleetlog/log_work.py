@@ -16,6 +16,7 @@ from fleetlog.problems import Problem, no_answer
 from fleetlog.settings import Settings, settings_of
 from projections.audit import Head, read_events, verify
 from streams.port import Log, LogBusy, LogFault, LogReader, NoSuchPartition, Record, Topic, partition_of
+from streams.reading import read_range
 
 APPENDED_WITHIN_S: Final = 60.0
 IN_FLIGHT_MAX: Final = 5_000
@@ -118,21 +119,12 @@ def _newest_of(log: LogReader, topic: Topic, partition: int, count: int, pool: s
     span = max(count, 1) * TAIL_FACTOR
     while True:
         start = max(beginning, end - span)
-        records = [record for record in _read(log, topic, partition, start, end) if pool is None or record.key == pool]
+        records = [
+            record for record in read_range(log, topic, partition, start, end) if pool is None or record.key == pool
+        ]
         if len(records) >= count or start == beginning:
             return records[-count:] if count else []
         span *= TAIL_FACTOR
-
-
-def _read(log: LogReader, topic: Topic, partition: int, start: int, end: int) -> Iterator[Record]:
-    if start >= end:
-        return
-    follower = log.follow(topic, {partition: start})
-    try:
-        while follower.positions()[partition] < end:
-            yield from (record for record in follower.poll(2_000, 1.0) if record.offset < end)
-    finally:
-        follower.close()
 
 
 def follow(log: LogReader, topic: Topic, partitions: Iterable[int], pool: str | None = None) -> Iterator[Record]:

@@ -18,10 +18,10 @@ from pydantic_core import from_json
 from commands.events import Event, decode_event
 from commands.ids import ZERO_HASH, chain_hash
 from streams.port import LogReader, Record, Topic
+from streams.reading import read_range
 
 PROBLEMS_MAX: Final = 100
 """Problems that a report names; the others are counted."""
-RECORDS_AT_ONCE: Final = 2_000
 _BUCKETS: Final = 256
 _BUCKET_BYTES: Final = 64 << 10
 _ENTRY_BYTES: Final = 16 + 4 + 8
@@ -196,14 +196,7 @@ def read_events(log: LogReader, partitions: Iterable[int] | None = None) -> Iter
     """
     for partition in range(log.partitions) if partitions is None else partitions:
         end = log.end(Topic.EVENTS, partition)
-        follower = log.follow(Topic.EVENTS, {partition: log.beginning(Topic.EVENTS, partition)})
-        try:
-            while follower.positions()[partition] < end:
-                for record in follower.poll(RECORDS_AT_ONCE, 1.0):
-                    if record.offset < end:
-                        yield record
-        finally:
-            follower.close()
+        yield from read_range(log, Topic.EVENTS, partition, log.beginning(Topic.EVENTS, partition), end)
 
 
 def export_line(record: Record) -> bytes:

@@ -18,6 +18,7 @@ from fleetlog.bench.product import settings_of
 from fleetlog.composition import open_log
 from streams.memory_log import MemoryLog, MemoryStore
 from streams.port import Log, LogBusy, LogFault, LogReader, Output, Seat, Topic, partition_of
+from streams.reading import read_range
 
 WARM: Final = 20
 """Transactions that are not counted: the first ones also find the coordinator."""
@@ -86,15 +87,11 @@ def moved_by(log: LogReader) -> Moved:
     moved, inputs = Moved(), []
     for topic in (Topic.COMMANDS, Topic.REPORTS, Topic.EVENTS, Topic.OUTCOMES):
         for partition in range(log.partitions):
-            follower = log.follow(topic, {partition: log.beginning(topic, partition)})
-            end = log.end(topic, partition)
-            while follower.positions()[partition] < end:
-                for record in follower.poll(10_000, 0.5):
-                    if topic in (Topic.COMMANDS, Topic.REPORTS):
-                        inputs.append((record.appended_at, topic, partition, len(record.value)))
-                    else:
-                        moved.outputs[partition].append((topic, len(record.value)))
-            follower.close()
+            for record in read_range(log, topic, partition, log.beginning(topic, partition), log.end(topic, partition)):
+                if topic in (Topic.COMMANDS, Topic.REPORTS):
+                    inputs.append((record.appended_at, topic, partition, len(record.value)))
+                else:
+                    moved.outputs[partition].append((topic, len(record.value)))
     moved.inputs = [(topic, partition, size) for _, topic, partition, size in sorted(inputs)]
     return moved
 
