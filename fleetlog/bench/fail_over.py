@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from fleetlog.bench.lives import be_robot, end_with_parent, until_connected
+from pydantic_core import from_json
+
+from fleetlog.bench.lives import be_robot, end_with_parent, submit_at, until_connected
 from fleetlog.bench.product import BenchProblem, ProductProcess
 from streams.port import LogReader, Record, Topic
 
 WORK_S: Final = 3.0
 BETWEEN_S: Final = 2.0
+RATE_PER_S: Final = 20.0
 WAIT_S: Final = 300.0
 
 
@@ -51,7 +54,7 @@ def _product_killed(product: ProductProcess, rounds: int) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     working = [
         context.Process(target=be_robot, args=(product.url, "bench-0"), daemon=True),
-        context.Process(target=submit_steadily, args=(product.url,), daemon=True),
+        context.Process(target=submit_at, args=(product.url, RATE_PER_S, WAIT_S), daemon=True),
     ]
     for process in working:
         process.start()
@@ -99,17 +102,6 @@ def be_slow_robot(url: str, name: str) -> None:
     robot.run(grace_s=0)
 
 
-def submit_steadily(url: str) -> None:
-    """Twenty tasks a second, whatever happens to the gateway (in a process of its own)."""
-    from fleetlog import Submitter
-
-    end_with_parent()
-    submitter = Submitter(url, retry_for_s=WAIT_S)
-    while True:
-        submitter.submit("nothing", {})
-        time.sleep(0.05)
-
-
 def _submit_one(url: str) -> None:
     from fleetlog import Submitter
 
@@ -118,8 +110,6 @@ def _submit_one(url: str) -> None:
 
 
 def _field(record: Record, name: str) -> str:
-    from pydantic_core import from_json
-
     value: str = from_json(record.value)[name]
     return value
 

@@ -35,15 +35,8 @@ async def _measure(url: str, seconds: float) -> dict[str, Any]:
     ):
         await robot.begin(session)
         working = asyncio.create_task(robot.work(session))
-        draining = asyncio.create_task(_drain(submit))
-        count = int(seconds * RATE_PER_S)
-        began = time.perf_counter()
-        for number in range(count):
-            await asyncio.sleep(max(0.0, began + number / RATE_PER_S - time.perf_counter()))
-            task = f"{uuid.uuid4()}"
-            sent[task] = time.perf_counter()
-            ask = {"type": "submit", "id": task, "pool": POOL, "tasks": [{"id": task, "kind": "nothing"}]}
-            await submit.send(json.dumps(ask))
+        draining = asyncio.create_task(drain(submit))
+        count = await submit_evenly(submit, sent, RATE_PER_S, seconds)
         while len(robot.started_ms) < count:
             await asyncio.sleep(0.05)
         working.cancel()
@@ -58,7 +51,20 @@ async def _measure(url: str, seconds: float) -> dict[str, Any]:
     }
 
 
-async def _drain(submit: Connection) -> None:
+async def submit_evenly(submit: Connection, sent: dict[str, float], rate_per_s: float, seconds: float) -> int:
+    """Submits one task after another for `seconds`, noting in `sent` when (s); how many there were."""
+    count, began = int(seconds * rate_per_s), time.perf_counter()
+    for number in range(count):
+        await asyncio.sleep(max(0.0, began + number / rate_per_s - time.perf_counter()))
+        task = f"{uuid.uuid4()}"
+        sent[task] = time.perf_counter()
+        ask = {"type": "submit", "id": task, "pool": POOL, "tasks": [{"id": task, "kind": "nothing"}]}
+        await submit.send(json.dumps(ask))
+    return count
+
+
+async def drain(submit: Connection) -> None:
+    """Takes in all answers, so that nothing piles up."""
     async for _ in submit:
         pass
 

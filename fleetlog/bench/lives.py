@@ -87,6 +87,19 @@ def submit_all(url: str, tasks: int) -> None:
             submitter.submit("nothing", {"n": number})
 
 
+def submit_at(url: str, rate_per_s: float, retry_for_s: float) -> None:
+    """Submits evenly for ever (in a process of its own); what has no answer is asked again for `retry_for_s`."""
+    from fleetlog import Submitter
+
+    end_with_parent()
+    submitter = Submitter(url, retry_for_s=retry_for_s)
+    began, number = time.monotonic(), 0
+    while True:
+        time.sleep(max(0.0, began + number / rate_per_s - time.monotonic()))
+        submitter.submit("nothing", {"n": number})
+        number += 1
+
+
 def end_with_parent() -> None:
     """Where the measuring process is killed, this one ends as well."""
     parent = multiprocessing.parent_process()

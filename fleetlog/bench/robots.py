@@ -5,14 +5,12 @@ memory of a session is what the product's processes hold more with all of them t
 """
 
 import asyncio
-import json
 import resource
 import time
-import uuid
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from fleetlog.bench.latency import POOL, BareRobot
+from fleetlog.bench.latency import POOL, BareRobot, drain, submit_evenly
 from fleetlog.bench.percentiles import percentile
 from fleetlog.bench.product import BenchProblem, ProductProcess
 from robot_gateway.sdk.bare import Connection, connected
@@ -48,8 +46,8 @@ async def _measure(
         await asyncio.sleep(2 * window_s)  # so that all have beaten, and what connecting left behind is gone
         session_bytes = (product.memory_bytes() - before) / robots
         submit = await connections.enter_async_context(connected(f"{url}/v1/submit", "fleetlog.submit.v1"))
-        draining = asyncio.create_task(_drain(submit))
-        count = await _submit(submit, sent, rate_per_s, seconds)
+        draining = asyncio.create_task(drain(submit))
+        count = await submit_evenly(submit, sent, rate_per_s, seconds)
         while sum(len(one.started_ms) for one in crew) < count:
             await asyncio.sleep(0.1)
         for task in (*working, draining):
@@ -78,20 +76,3 @@ async def _connect(connections: AsyncExitStack, url: str, crew: list[BareRobot])
             return session
 
     return await asyncio.gather(*(enter(number) for number in range(len(crew))))
-
-
-async def _submit(submit: Connection, sent: dict[str, float], rate_per_s: float, seconds: float) -> int:
-    """Submits evenly; how many tasks."""
-    count, began = int(rate_per_s * seconds), time.perf_counter()
-    for number in range(count):
-        await asyncio.sleep(max(0.0, began + number / rate_per_s - time.perf_counter()))
-        task = f"{uuid.uuid4()}"
-        sent[task] = time.perf_counter()
-        ask = {"type": "submit", "id": task, "pool": POOL, "tasks": [{"id": task, "kind": "nothing"}]}
-        await submit.send(json.dumps(ask))
-    return count
-
-
-async def _drain(submit: Connection) -> None:
-    async for _ in submit:
-        pass

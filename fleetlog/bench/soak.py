@@ -10,12 +10,15 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
-from fleetlog.bench.lives import be_robot, end_with_parent, until_connected
+from pydantic_core import from_json
+
+from fleetlog.bench.lives import be_robot, submit_at, until_connected
 from fleetlog.bench.percentiles import percentile
 from fleetlog.bench.product import ProductProcess
 from streams.port import Record, Topic
 
 ROBOTS: Final = 2
+RETRY_FOR_S: Final = 60.0
 MIB: Final = 2**20
 SETTLED_MINUTES: Final = 10
 """From when on memory and latency have to be flat."""
@@ -30,7 +33,7 @@ def measure_soak(
     for robot in crew:
         robot.start()
     until_connected(product, ROBOTS)
-    crew.append(context.Process(target=submit_at, args=(product.url, rate_per_s), daemon=True))
+    crew.append(context.Process(target=submit_at, args=(product.url, rate_per_s, RETRY_FOR_S), daemon=True))
     crew[-1].start()
     rows: list[dict[str, Any]] = []
     try:
@@ -80,8 +83,6 @@ def _note(record: Record, submitted: dict[bytes, int], took_ms: list[float]) -> 
     kind = record.header("type")
     if kind not in (b"TaskSubmitted.v1", b"TaskCompleted.v1"):
         return
-    from pydantic_core import from_json
-
     task = from_json(record.value)["task"].encode()
     if kind == b"TaskSubmitted.v1":
         submitted[task] = record.appended_at
@@ -97,16 +98,3 @@ def _disk_bytes(folder: Path) -> int:
         except FileNotFoundError:
             continue  # compaction took it away meanwhile
     return total
-
-
-def submit_at(url: str, rate_per_s: float) -> None:
-    """Submits evenly for ever (in a process of its own)."""
-    from fleetlog import Submitter
-
-    end_with_parent()
-    submitter = Submitter(url)
-    began, number = time.monotonic(), 0
-    while True:
-        time.sleep(max(0.0, began + number / rate_per_s - time.monotonic()))
-        submitter.submit("nothing", {"n": number})
-        number += 1

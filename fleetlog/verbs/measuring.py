@@ -1,6 +1,7 @@
 """Try: how fast it is here."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -127,14 +128,10 @@ def bench_dispatch(
     last line says what the most tasks cost beside the fewest, and the worst of the rest.
     """
     from fleetlog.bench.dispatch import measure_dispatch
-    from fleetlog.bench.product import BenchProblem
 
-    call.out.note("measuring ...")
-    try:
+    with _measuring(call):
         for figures in measure_dispatch(_numbers(tasks), _numbers(targets), _numbers(robots), lives):
             call.out.card(figures)
-    except BenchProblem as problem:
-        raise Problem(f"{str(problem).rstrip('.')}.") from None
 
 
 def _numbers(words: str) -> list[int]:
@@ -220,15 +217,13 @@ def bench_soak(
 
 
 def _measure(call: Call, log: LogKind, kafka: str | None, measure: Callable[[Any], dict[str, Any]]) -> None:
-    from fleetlog.bench.product import BenchProblem, running
+    """Shows the figures once the product, whatever its log, has ended."""
+    from fleetlog.bench.product import running
 
-    call.out.note("measuring ...")
-    try:
+    with _measuring(call):
         with running(log.value, kafka) as product:
             figures = measure(product)
-    except BenchProblem as problem:
-        raise Problem(f"{str(problem).rstrip('.')}.") from None
-    call.out.card({"log": log.value} | figures)
+        call.out.card({"log": log.value} | figures)
 
 
 def _measure_apart(
@@ -239,12 +234,20 @@ def _measure_apart(
     pool: dict[str, Any] | None = None,
 ) -> None:
     """The same with a product that can be killed; figures are shown as they come."""
-    from fleetlog.bench.product import BenchProblem, running_apart
+    from fleetlog.bench.product import running_apart
+
+    with _measuring(call), running_apart(log.value, kafka, pool) as product:
+        for figures in measure(product):
+            call.out.card({"log": log.value} | figures)
+
+
+@contextmanager
+def _measuring(call: Call) -> Iterator[None]:
+    """Says that it begins, and in one sentence why it could not be done."""
+    from fleetlog.bench.product import BenchProblem
 
     call.out.note("measuring ...")
     try:
-        with running_apart(log.value, kafka, pool) as product:
-            for figures in measure(product):
-                call.out.card({"log": log.value} | figures)
+        yield
     except BenchProblem as problem:
         raise Problem(f"{str(problem).rstrip('.')}.") from None
