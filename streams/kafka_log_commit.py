@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streams.kafka_log_clients import ANSWER_S, LOGGER, NOT_ALLOWED, TOO_LARGE, Clients, error_of, fault, passes
 from streams.kafka_log_follower import record_of, scan
+from streams.kafka_log_hanging import end_hanging
 from streams.kafka_log_offsets import Offsets
 from streams.port import (
     Fenced,
@@ -125,13 +126,15 @@ class Transactions:
         # What we know to be committed: both input positions, and per output topic the offset after our last record.
         self._positions: list[int] = []
         self._ends: dict[Topic, int] = {}
+        self._last_event: int | None = None
 
     # ---- taking over ----
 
     def take_over(self) -> TakenOver:
         """Steps (2) and (3): fence, then read. Raises SeatLost, LogUnavailable, LogMisconfigured."""
         self._fence(time.monotonic() + TAKE_OVER_S)
-        self._positions = self._offsets.committed(INPUTS, self._partition)
+        self._last_event = None
+        self._positions = self._committed()
         self._ends = {topic: self._settled_end(topic) for topic in (Topic.EVENTS, Topic.OUTCOMES)}
         reports_next, commands_next = (
             self._valid(topic, position) for topic, position in zip(INPUTS, self._positions, strict=True)
@@ -162,6 +165,28 @@ class Transactions:
                 continue
             self._producer = producer
             return
+
+    def _committed(self) -> list[int]:
+        """Both committed input positions, after ending what holds them back. Raises LogUnavailable, SeatLost."""
+        try:
+            return self._offsets.committed(INPUTS, self._partition)
+        except LogUnavailable:
+            if self._producer is None:
+                raise
+            self._end_hanging(self._producer)
+            return self._offsets.committed(INPUTS, self._partition)
+
+    def _end_hanging(self, producer: Producer) -> None:
+        """After a new producer of ours is initialised nothing of ours is open, unless it hangs."""
+        # Raises where the broker does not answer at all: then nothing is known to hang.
+        self._offsets.former(INPUTS, self._partition)
+        still_open = [topic for topic in (Topic.EVENTS, Topic.OUTCOMES) if self._is_open(topic)]
+        _, metadata = self._standing.membership()
+        end_hanging(self._clients, producer, self._partition, metadata, still_open)
+
+    def _is_open(self, topic: Topic) -> bool:
+        """Whether something is written that is neither committed nor aborted."""
+        return self._offsets.written_end(topic, self._partition) != self._offsets.end(topic, self._partition)
 
     def _valid(self, topic: Topic, position: int) -> int:
         """The committed position, or the beginning where there is none. Raises LogFault where the input is gone."""
@@ -275,7 +300,9 @@ class Transactions:
                     raise Fenced(f"Somebody else wrote to {topic} {self._partition}.")
             if offsets:
                 self._ends[topic] = offsets[-1] + 1
-        return written[Topic.EVENTS]
+        events = written[Topic.EVENTS]
+        self._last_event = events[-1] if events else self._last_event
+        return events
 
     def _give_up(self, batch: Batch, what: Verdict, error: KafkaError, assignments: int) -> list[int] | None:
         """Ends a try that failed with `what`; None: send again."""
@@ -290,6 +317,7 @@ class Transactions:
             raise fault(error, doing)
         if what is Verdict.ANEW or not self._abort():
             return self._resolve(batch)
+        self._require_former_batch()
         if what is Verdict.TOO_LARGE:
             raise RecordTooLarge(f"A record of the batch is larger than the topic takes ({doing}: {error.str()}).")
         if what is Verdict.REJOIN:
@@ -313,6 +341,23 @@ class Transactions:
                     return False
             self._standing.require_ours()
 
+    def _require_former_batch(self) -> None:
+        """An abort also ends what hangs (`kafka_log_hanging`): it may be the batch before, which counts as committed.
+
+        Raises Fenced where that is gone, SeatLost.
+        """
+        last = self._last_event
+        while last is not None:
+            try:
+                there = any(record.offset == last for record in self._from(Topic.EVENTS, last))
+            except LogUnavailable:
+                self._standing.pause(SEND_AGAIN_S)
+                continue
+            if there:
+                return
+            self.drop()
+            raise Fenced(f"Kafka aborted the last committed batch of partition {self._partition}.")
+
     # ---- an outcome that nobody told ----
 
     def _resolve(self, batch: Batch) -> list[int] | None:
@@ -328,7 +373,7 @@ class Transactions:
 
     def _look(self, batch: Batch) -> list[int] | None:
         """What is behind our last record is nothing, or exactly our batch, or somebody else's."""
-        positions = self._offsets.committed(INPUTS, self._partition)
+        positions = self._committed()
         topics = [topic for topic in self._ends if batch.of(topic)]
         found = {topic: self._since(topic) for topic in topics}
         ours = all(_same(found[topic], batch.of(topic)) for topic in topics)
@@ -341,7 +386,11 @@ class Transactions:
 
     def _since(self, topic: Topic) -> list[Record]:
         """The records behind the last one that we know of."""
-        start, end = self._ends[topic], self._settled_end(topic)
+        return self._from(topic, self._ends[topic])
+
+    def _from(self, topic: Topic, start: int) -> list[Record]:
+        """The records at `start` and behind it."""
+        end = self._settled_end(topic)
         if start >= end:
             return []
         at = self._clients.at(topic, self._partition, start)

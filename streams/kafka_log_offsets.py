@@ -67,18 +67,23 @@ class Offsets:
 
     def committed(self, topics: Sequence[Topic], partition: int) -> list[int]:
         """The owners' committed positions, NOTHING_COMMITTED where there is none; never those of an open commit."""
+        doing = f"reading the input positions of partition {partition}"
+        return _patiently(lambda: self._positions(COMMITTED, topics, partition), doing)
+
+    def former(self, topics: Sequence[Topic], partition: int) -> list[int]:
+        """The same, told also while a commit is open: as they were before it."""
+        doing = f"reading the former input positions of partition {partition}"
+        return _patiently(lambda: self._positions(WRITTEN, topics, partition), doing)
+
+    def _positions(self, isolation: str, topics: Sequence[Topic], partition: int) -> list[int]:
         at = [self._clients.at(topic, partition) for topic in topics]
-
-        def ask() -> list[int]:
-            # A new consumer: one that nobody polls does not look for a coordinator that it lost.
-            found = self._clients.asker(COMMITTED).committed(at, timeout=QUESTION_S)
-            for answer in found:
-                if answer.error is not None:
-                    raise KafkaException(answer.error)
-            by_name = {answer.topic: answer.offset for answer in found}
-            return [max(by_name[one.topic], NOTHING_COMMITTED) for one in at]
-
-        return _patiently(ask, f"reading the input positions of partition {partition}")
+        # A new consumer: one that nobody polls does not look for a coordinator that it lost.
+        found = self._clients.asker(isolation).committed(at, timeout=QUESTION_S)
+        for answer in found:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+        by_name = {answer.topic: answer.offset for answer in found}
+        return [max(by_name[one.topic], NOTHING_COMMITTED) for one in at]
 
     def _kept(self, isolation: str, at: TopicPartition) -> tuple[int, int]:
         def ask() -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from pathlib import Path
 
 from streams.body_store import BodyStore
@@ -34,14 +35,16 @@ class Processor:
         self._ownership = self._log.own(self._settings.name, self._taken, self._lost)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Ends after the running batches, then leaves."""
+        """Ends after the running batches, then leaves. All owners together have `timeout_s`: one that is still taking
+        over, or waits for the log, ends when its seat is lost."""
         with self._lock:
             self._closing = True
             owners = list(self._owners.values())
         for owner in owners:
             owner.stop()
+        give_up = time.monotonic() + timeout_s
         for owner in owners:
-            owner.join(timeout_s)
+            owner.join(max(0.0, give_up - time.monotonic()))
         if self._ownership is not None:
             self._ownership.close()
 

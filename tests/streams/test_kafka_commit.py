@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from streams import kafka_log_clients, kafka_log_commit
+from streams import kafka_log_clients, kafka_log_commit, kafka_log_offsets
 from streams.kafka_log_commit import Transactions, Verdict, verdict
 from streams.kafka_log_seat import KafkaSeat
 from streams.port import (
@@ -36,6 +36,7 @@ from streams.port import (
 )
 from tests.streams.contract import CEILING_S, Members, read, values
 from tests.support.broker import Broker
+from tests.support.hanging import Hanging, checks_of_transactions_off
 from tests.support.kafka_owners import wait_until
 from tests.support.kafka_site import KafkaSite
 from tests.support.proxy import Api, KafkaProxy, Way
@@ -454,6 +455,77 @@ def test_offsets_without_an_answer_are_looked_up(table: Table, caplog: pytest.Lo
     table.require_once(table.commit())
     assert looked(caplog)
     table.require_goes_on()
+
+
+# ---- what nothing ends (decision 0021) ----
+
+
+@pytest.fixture
+def hanging(table: Table, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    """Writes for the table's partition what hangs, and fences the seat by that."""
+    monkeypatch.setattr(kafka_log_offsets, "QUESTION_S", 1.0)
+    monkeypatch.setattr(kafka_log_offsets, "MOMENT_S", 1.0)
+    monkeypatch.setattr(kafka_log_commit, "TAKE_OVER_S", 5.0)
+    table.is_patient()
+    table.require_goes_on()
+    with checks_of_transactions_off(table.site.clients.admin()):
+        other = Hanging(broker.address, f"{table.site.clients.prefix}-owner-0")
+        yield other
+        other.close()
+
+
+def test_who_takes_over_ends_a_transaction_that_hangs(table: Table, hanging: Hanging) -> None:
+    """Nobody has seen anything of it: all of it is aborted, and the partition goes on where it was."""
+    clients = table.site.clients
+    hanging.write(clients.topic(Topic.EVENTS), 0, [b"unseen", b"unseen"])
+    hanging.write(clients.topic(Topic.OUTCOMES), 0, [b"unseen"])
+    hanging.commit(clients.owners, {(clients.topic(topic), 0): 1 for topic in kafka_log_commit.INPUTS})
+    before = table.taken
+    with pytest.raises(LogUnavailable):
+        table.log._offsets.committed(kafka_log_commit.INPUTS, 0)
+
+    former = table.committed
+    table.begin()
+    assert table.committed == former
+    assert (table.taken.reports_next, table.taken.commands_next) == (before.reports_next, before.commands_next)
+    table.require_goes_on()
+    assert b"unseen" not in values(read(table.log, Topic.OUTCOMES, 0))
+
+
+def test_positions_that_hang_alone_are_said(table: Table, hanging: Hanging, caplog: pytest.LogCaptureFixture) -> None:
+    """Their events may be decided: their inputs come a second time, which is said."""
+    clients = table.site.clients
+    hanging.commit(clients.owners, {(clients.topic(topic), 0): 1 for topic in kafka_log_commit.INPUTS})
+    table.begin()
+    assert "inputs come a second time" in caplog.text
+    table.require_goes_on()
+
+
+def test_events_that_hang_alone_are_left_to_a_person(table: Table, hanging: Hanging) -> None:
+    """Their positions may be committed: to abort them would lose what was decided."""
+    clients = table.site.clients
+    hanging.write(clients.topic(Topic.EVENTS), 0, [b"unseen"])
+    with pytest.raises(LogUnavailable, match=r"kafka-transactions\.sh"):
+        table.begin()
+    hanging.commit(clients.owners, {(clients.topic(topic), 0): 1 for topic in kafka_log_commit.INPUTS})
+    table.begin()
+
+
+def test_an_abort_that_takes_the_former_batch_with_it_is_noticed(table: Table) -> None:
+    """The coordinator said that it is committed, but it hung: the state must be dropped."""
+    table.is_patient()
+    table.require_once(table.commit())
+    transactions = table.seat._transactions
+    assert transactions._last_event is not None
+    transactions._last_event += 1  # as if that had been the former batch
+    table.proxy.answer_with(Api.ADD_OFFSETS_TO_TXN, UNKNOWN)
+    with pytest.raises(Fenced, match="last committed batch"):
+        table.commit()
+    table.begin()
+    table.require_goes_on()
+
+
+# ---- refused by the topic, the queue or the port ----
 
 
 def test_a_record_that_the_topic_refuses_is_not_sent_again(table: Table) -> None:

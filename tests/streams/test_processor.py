@@ -1,6 +1,7 @@
 """A process that decides: it ends in order at every moment."""
 
 import threading
+import time
 
 import pytest
 
@@ -33,3 +34,19 @@ def test_a_processor_that_is_ended_while_it_begins_ends_in_order(monkeypatch: py
     ending.join()
 
     assert faults == []
+
+
+def test_owners_that_do_not_end_share_the_time_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight owners that wait for a broker end no later than one."""
+    waits: list[float] = []
+
+    def join(owner: PartitionOwner, timeout_s: float | None = None) -> None:
+        waits.append(timeout_s or 0.0)
+        time.sleep(timeout_s or 0.0)
+
+    processor = Processor(MemoryLog(MemoryStore(partitions=8)), OwnerSettings(name="owner", software="test"))
+    processor.start()
+    monkeypatch.setattr(PartitionOwner, "join", join)
+    processor.close(0.2)
+    assert len(waits) == 8
+    assert sum(waits) <= 0.2

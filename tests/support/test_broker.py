@@ -168,7 +168,7 @@ def test_without_java_and_maven_the_next_way_is_taken(monkeypatch: pytest.Monkey
 def test_jars_that_are_there_need_no_maven(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A named Kafka home with jars is used as it is."""
     (tmp_path / "libs").mkdir()
-    (tmp_path / "libs" / "kafka_2.13-4.4.0.jar").touch()
+    (tmp_path / "libs" / "kafka_2.13-4.2.2.jar").touch()
     monkeypatch.setenv("FLEETLOG_KAFKA_HOME", str(tmp_path))
     monkeypatch.setattr(kafka_home, "fetch_jars", lambda jars: pytest.fail("fetched"))
 
@@ -180,7 +180,7 @@ def test_jars_that_are_there_need_no_maven(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_docker_runs_the_same_classes_on_this_machines_network(tmp_path: Path) -> None:
     """The official image gets our folder, our user and our command line."""
-    command = kafka_home.InDocker("docker", "apache/kafka:4.4.0").command(
+    command = kafka_home.InDocker("docker", "apache/kafka:4.2.2").command(
         "kafka.Kafka", "server.properties", folder=tmp_path, name="k1"
     )
 
