@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 # How many test processes run side by side: more than a small machine has cores, since tests also wait.
-TESTERS ?= 4
+TESTERS ?= 5
 # What hundreds of processes of the tests import: compiled once, also where Python is told to write no byte code.
 BEGIN_OFTEN := commands streams projections robot_gateway fleetlog tests/support tests/system
 STAMP := $(VENV)/.installed

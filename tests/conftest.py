@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.broker import Broker
 from tests.support.proxy import KafkaProxy
+from tests.support.shared_broker import PROXIES, Host, SharedBroker
+
+HOST = pytest.StashKey[tuple[Host, "tempfile.TemporaryDirectory[str]"]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Each tester learns where it may ask for the broker that all of them share."""
+    stash = node.config.stash
+    if HOST not in stash:
+        folder = tempfile.TemporaryDirectory(prefix="fleetlog-shared-broker-")
+        stash[HOST] = Host(Path(folder.name), len(node.config.option.tx)), folder
+    node.workerinput["shared_broker"] = stash[HOST][1].name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The shared broker ends after all testers."""
+    if HOST in config.stash:
+        host, folder = config.stash[HOST]
+        host.close()
+        folder.cleanup()
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """One broker for the whole session; tests use topics and groups of their own and leave it running."""
-    with Broker(proxies=2) as running:
-        yield running
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker | SharedBroker]:
+    """One broker for the whole run; tests use topics and groups of their own and leave it running."""
+    given: dict[str, Any] | None = getattr(request.config, "workerinput", None)
+    if given is None:
+        with Broker(proxies=PROXIES) as running:
+            yield running
+    else:
+        shared = SharedBroker(Path(given["shared_broker"]), int(given["workerid"].removeprefix("gw")))
+        yield shared
+        shared.close()
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ class Broker:
     """One broker with a data folder of its own: start, stop, kill, pause, resume, restart.
 
     `add_partitions_backoff_ms` is the broker's retry back-off for transactions (its own default is 20).
-    `proxies` is the number of proxies that lead to it: who enters by one is told only that proxy's address.
+    `proxies` lead to it, so many or these: who enters by one is told only that proxy's address.
     `settings` are further lines for server.properties. A `detached` broker outlives this process and is made
     for a long load rather than a quick start.
     """
@@ -56,7 +56,7 @@ class Broker:
         self,
         *,
         add_partitions_backoff_ms: int = 1,
-        proxies: int = 0,
+        proxies: int | Sequence[KafkaProxy] = 0,
         settings: Mapping[str, str] | None = None,
         folder: Path | None = None,
         detached: bool = False,
@@ -65,7 +65,7 @@ class Broker:
         self.node_id = node_id
         self.cluster_id = new_cluster_id()
         self.controllers: Mapping[int, int] = {}
-        self.proxies: Sequence[KafkaProxy] = [KafkaProxy() for _ in range(proxies)]
+        self.proxies = [KafkaProxy() for _ in range(proxies)] if isinstance(proxies, int) else proxies
         self.folder = folder or Path(tempfile.mkdtemp(prefix="fleetlog-kafka-"))
         self._settings = {"add.partitions.to.txn.retry.backoff.ms": str(add_partitions_backoff_ms)}
         self._settings |= settings or {}

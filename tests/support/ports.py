@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 from contextlib import ExitStack
 
@@ -20,3 +22,13 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """One port that nobody listens on now."""
     return free_ports(1)[0]
+
+
+def ports_for_later(count: int) -> list[int]:
+    """`count` free ports that no program is given by the system when it asks for any: they stay free for a while."""
+    found: set[int] = set()
+    while len(found) < count:
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind((LOOPBACK, random.randrange(20_000, 32_000)))
+            found.add(int(one.getsockname()[1]))
+    return sorted(found)

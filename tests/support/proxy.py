@@ -54,12 +54,12 @@ class Link:
 class Proxy:
     """Passes bytes between its clients and `target` ("HOST:PORT", may be set later)."""
 
-    def __init__(self, target: str = "") -> None:
+    def __init__(self, target: str = "", *, port: int = 0) -> None:
         self.target = target
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._port = port
         self._cut = False
         self._links: set[Link] = set()
         self._lanes: dict[Way, _Lane] = {way: _Lane() for way in WAYS}
@@ -73,6 +73,11 @@ class Proxy:
         return f"{LOOPBACK}:{self._port}"
 
     @property
+    def port(self) -> int:
+        """Where it listens, or will."""
+        return self._port
+
+    @property
     def connections(self) -> int:
         """Connections open through the proxy now."""
         return self._do(self._count())
@@ -81,7 +86,7 @@ class Proxy:
         """Listen; a second call does nothing."""
         if self._server is None and not self._loop.is_closed():
             self._thread.start()
-            self._server = self._do(asyncio.start_server(self._serve, LOOPBACK, 0))
+            self._server = self._do(asyncio.start_server(self._serve, LOOPBACK, self._port))
             self._port = int(self._server.sockets[0].getsockname()[1])
         return self
 
@@ -238,8 +243,8 @@ class _Meddling:
 class KafkaProxy(Proxy):
     """A proxy that sees Kafka's requests and answers one by one."""
 
-    def __init__(self, target: str = "") -> None:
-        super().__init__(target)
+    def __init__(self, target: str = "", *, port: int = 0) -> None:
+        super().__init__(target, port=port)
         self._meddling: dict[int, _Meddling] = {}
         self._seen: dict[int, int] = {}
 
