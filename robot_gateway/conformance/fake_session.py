@@ -36,6 +36,7 @@ class Session:
         self.epoch = 0
         self.hello = Message()
         self.answer_beats = True
+        self.draining = False
         self.ended = threading.Event()
         self.close_code: int | None = None
         self.beats: list[Message] = []
@@ -74,6 +75,7 @@ class Session:
             "now_at": 0,
             "position": "p",
         }
+        self.draining = bool((message | fields)["draining"])
         self.send(message | fields)
         return message | fields
 
@@ -203,7 +205,7 @@ class Session:
 
     def beat_ack(self, beat: dict[str, Any], **fields: Any) -> dict[str, Any]:
         """The answer to a heartbeat."""
-        answer = {"type": "heartbeat_ack", "of": beat["id"], "stop": [], "cancel": [], "draining": False}
+        answer = {"type": "heartbeat_ack", "of": beat["id"], "stop": [], "cancel": [], "draining": self.draining}
         return answer | {"heartbeat_every_ms": 200} | fields
 
     def _check_number(self, message: dict[str, Any]) -> None:
