@@ -214,8 +214,8 @@ class Projector:
 
     def _batch(self, follower: Follower, cards: HotCards, fold: Fold, timeout_s: float) -> int:
         former = follower.positions()
-        records = follower.poll(self._records_max, timeout_s)
         with _without_collection():
+            records = follower.poll(self._records_max, timeout_s)
             self._fold_all(follower, cards, fold, records, former)
         self._note(records, fold)
         return len(records)
