@@ -309,6 +309,7 @@ def _nurse(control: socket.socket, serve: Serve) -> None:
             # After the messages: a robot that comes late with a renewal is heard before it is judged.
             children.end_those_due()
     finally:
+        signal.set_wakeup_fd(-1)  # children that die now would write to sockets that are closed
         children.kill_all()
 
 

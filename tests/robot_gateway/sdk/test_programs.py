@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +20,7 @@ import pytest
 from commands.messages import Assign, AssignCheckpoint
 from robot_gateway.conformance.fake_gateway import FakeGateway
 from robot_gateway.sdk.endings import Ending
-from robot_gateway.sdk.nursery import Nursery
+from robot_gateway.sdk.nursery import Nursery, _nurse
 from robot_gateway.sdk.programs import CommandRun
 from robot_gateway.sdk.shell import parse_kind, shell_robot
 from tests.robot_gateway.sdk.test_processes import PROJECT, alive
@@ -204,6 +206,22 @@ def test_a_checkpoint_that_is_too_large_for_an_environment(run: Run) -> None:
     ending = run("true", checkpoint=AssignCheckpoint(number=1, value="x" * 200_000))
     assert (ending.kind, ending.fatal) == ("fail", False)
     assert "the command cannot be started" in ending.text
+
+
+def test_a_nursery_that_ends_lets_its_wakeup_go() -> None:
+    """Commands that die with their robot wake nobody then: Python would write a traceback to the terminal."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        ended = 1
+        with contextlib.suppress(BaseException):
+            _nurse(theirs, lambda _: None)
+            ended = int(signal.set_wakeup_fd(-1) != -1)
+        os._exit(ended)
+    theirs.close()
+    ours.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_without_its_nursery_a_command_fails_in_words(tmp_path: Path) -> None:
