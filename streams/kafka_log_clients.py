@@ -1,7 +1,8 @@
 """Kafka clients of one log: names, settings by role, librdkafka's own lines, and its errors in our words."""
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -298,3 +299,23 @@ def fault(error: KafkaError, doing: str) -> LogFault:
     if passes(error):
         return LogUnavailable(f"Kafka does not answer ({doing}): {text}; the same call may succeed later.")
     return LogFault(f"Kafka failed ({doing}): {error.name()}: {text}.")
+
+
+def in_time(call: Callable[[], None], seconds: float) -> bool:
+    """Whether `call` ended within the time; what it raised is raised here. Otherwise its thread goes on alone."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as failed:
+            raised.append(failed)
+
+    thread = threading.Thread(target=run, name="kafka call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        return False
+    if raised:
+        raise raised[0]
+    return True

@@ -6,16 +6,24 @@ next owner's `init_transactions` aborts it. A crash after it leaves the whole ba
 twice: a delayed commit arrives later).
 """
 
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streams.kafka_log_clients import ANSWER_S, LOGGER, NOT_ALLOWED, TOO_LARGE, Clients, error_of, fault, passes
+from streams.kafka_log_clients import (
+    ANSWER_S,
+    LOGGER,
+    NOT_ALLOWED,
+    TOO_LARGE,
+    Clients,
+    error_of,
+    fault,
+    in_time,
+    passes,
+)
 from streams.kafka_log_follower import record_of, scan
 from streams.kafka_log_hanging import end_hanging
 from streams.kafka_log_offsets import Offsets
@@ -249,7 +257,7 @@ class Transactions:
                 self._clients.at(topic, self._partition, position)
                 for topic, position in zip(INPUTS, batch.positions, strict=True)
             ]
-            if not _in_time(lambda: producer.send_offsets_to_transaction(at, metadata, OFFSETS_S), OFFSETS_S):
+            if not in_time(lambda: producer.send_offsets_to_transaction(at, metadata, OFFSETS_S), OFFSETS_S):
                 # The call is left behind with its producer: librdkafka may hang in it for ever (issue 5456).
                 return self._resolve(batch)
         except BufferError:
@@ -396,26 +404,6 @@ class Transactions:
         at = self._clients.at(topic, self._partition, start)
         messages = [message for some in scan(self._clients, at, end) for message in some]
         return [record_of(topic, message) for message in messages]
-
-
-def _in_time(call: Callable[[], None], seconds: float) -> bool:
-    """Whether `call` ended within the time; what it raised is raised here. Otherwise its thread goes on alone."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as failed:
-            raised.append(failed)
-
-    thread = threading.Thread(target=run, name="kafka call", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        return False
-    if raised:
-        raise raised[0]
-    return True
 
 
 def _noting(offsets: list[int]) -> Any:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from streams.kafka_log_clients import ANSWER_S, LOGGER, Clients, error_of, fault
-from streams.port import Topic
+from streams.kafka_log_clients import ANSWER_S, LOGGER, Clients, error_of, fault, in_time
+from streams.port import LogMisconfigured, LogUnavailable, Topic
 
 NOBODY: Final = b"nobody"
 
@@ -22,7 +22,8 @@ def end_hanging(clients: Clients, producer: Producer, partition: int, metadata: 
 
     `producer` is initialised, `metadata` that of the owners' group. Where records of events hang with the positions,
     nobody has seen anything of that transaction, and all of it goes. Where only the positions hang, their events are
-    decided: the same inputs come a second time, and are refused by their ids. Raises LogUnavailable.
+    decided: the same inputs come a second time, and are refused by their ids. Raises LogMisconfigured, and
+    LogUnavailable, after which the next try needs a new producer.
     """
     LOGGER.error(
         "Kafka left a transaction of partition %d open: %s.",
@@ -37,7 +38,13 @@ def end_hanging(clients: Clients, producer: Producer, partition: int, metadata: 
             producer.produce(clients.topic(topic), b"", NOBODY, partition)
         if producer.flush(ANSWER_S):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        producer.send_offsets_to_transaction(at, metadata, ANSWER_S)
+        # The call is left behind with its producer: librdkafka may hang in it for ever (issue 5456).
+        if not in_time(lambda: producer.send_offsets_to_transaction(at, metadata, ANSWER_S), ANSWER_S):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         producer.abort_transaction(ANSWER_S)
     except KafkaException as failed:
-        raise fault(error_of(failed), f"ending an open transaction of partition {partition}") from None
+        met = fault(error_of(failed), f"ending an open transaction of partition {partition}")
+        if isinstance(met, LogMisconfigured):
+            raise met from None
+        # Anything else passes, a rebalance or another owner in between, too: the next try begins with a new producer.
+        raise LogUnavailable(str(met)) from None

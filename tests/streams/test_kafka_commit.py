@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from streams import kafka_log_clients, kafka_log_commit, kafka_log_offsets
+from streams import kafka_log_clients, kafka_log_commit, kafka_log_hanging, kafka_log_offsets
 from streams.kafka_log_commit import Transactions, Verdict, verdict
 from streams.kafka_log_seat import KafkaSeat
 from streams.port import (
@@ -499,6 +499,45 @@ def test_positions_that_hang_alone_are_said(table: Table, hanging: Hanging, capl
     table.begin()
     assert "inputs come a second time" in caplog.text
     table.require_goes_on()
+
+
+def test_what_fails_while_a_transaction_is_ended_is_tried_again(table: Table, hanging: Hanging) -> None:
+    """A rebalance in between, say: that stops no partition; the next try begins with a new producer."""
+    clients = table.site.clients
+    hanging.write(clients.topic(Topic.EVENTS), 0, [b"unseen"])
+    hanging.commit(clients.owners, {(clients.topic(topic), 0): 1 for topic in kafka_log_commit.INPUTS})
+    table.proxy.answer_with(Api.ADD_OFFSETS_TO_TXN, UNKNOWN)
+    with pytest.raises(LogUnavailable, match="ending an open transaction"):
+        table.seat.take_over()
+    former = table.committed
+    table.begin()
+    assert table.committed == former
+    table.require_goes_on()
+
+
+class Silent:
+    """A producer whose `send_offsets` does not return, as librdkafka's may not."""
+
+    def __init__(self) -> None:
+        self.never = threading.Event()
+
+    def begin_transaction(self) -> None:
+        """There is nothing to begin."""
+
+    def flush(self, _: float) -> int:
+        return 0
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self.never.wait(CEILING_S)
+
+
+def test_ending_what_hangs_does_not_wait_for_ever(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that does not return is left behind with its producer."""
+    monkeypatch.setattr(kafka_log_hanging, "ANSWER_S", 0.1)
+    silent = Silent()
+    with pytest.raises(LogUnavailable, match="ending an open transaction"):
+        kafka_log_hanging.end_hanging(table.site.clients, cast("Producer", silent), 0, None, [])
+    silent.never.set()
 
 
 def test_events_that_hang_alone_are_left_to_a_person(table: Table, hanging: Hanging) -> None:
