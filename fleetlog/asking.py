@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from commands.reasons import REASONS
-from fleetlog.problems import NO_ANSWER, REFUSED, WRONG_USAGE, Problem
+from fleetlog.problems import NO_ANSWER, REFUSED, WRONG_USAGE, Problem, wrong_usage
 
 TIMEOUT_S: Final = 30.0
 WAIT_S: Final = 25.0
@@ -175,11 +175,10 @@ class Asking:
     def _once(
         self, method: str, path: str, query: Mapping[str, Any], body: Any, command_id: str | None, timeout_s: float
     ) -> Any:
-        connection = self._connected(timeout_s)
         headers = dict(self._headers)
-        data = None
-        if body is not None:
-            data = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        data = None if body is None else _encoded(body)
+        connection = self._connected(timeout_s)
+        if data is not None:
             headers["Content-Type"] = "application/json"
         if command_id is not None:
             headers["Idempotency-Key"] = command_id
@@ -249,6 +248,17 @@ class Asking:
 def part(name: str) -> str:
     """A name as one part of a path."""
     return quote(name, safe=":")
+
+
+def _encoded(body: Any) -> bytes:
+    """A request's body. Raises Problem where it holds what JSON cannot carry."""
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise wrong_usage("a text to be sent is not UTF-8: write it in UTF-8.") from None
+    except ValueError:
+        text = "a number to be sent is none that JSON knows (NaN, Infinity or too large): write one like 1.5."
+        raise wrong_usage(text) from None
 
 
 def _target(path: str, query: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from fleetlog.asking import Refused
-from fleetlog.choosing import body, do_to_each, named
+from fleetlog.choosing import body, do_to_each, named, within_its_pool
 from fleetlog.output import Item
 from fleetlog.problems import REFUSED, Problem, wrong_usage
 from fleetlog.verb import Call
@@ -93,6 +93,7 @@ class Bulk:
 
     def _select(self, call: Call, verb: str) -> str | None:
         """The token for what the filter found, when the user wants it; None where there is nothing to do."""
+        within_its_pool(call, self.where)
         asked = body(verb=verb, pool=None if call.pool == "*" else call.pool, filter=self.where, dry_run=True)
         call.gateway.timeout_s = max(call.gateway.timeout_s, SELECT_TIMEOUT_S)
         found = call.gateway.post("/v1/bulk", asked)

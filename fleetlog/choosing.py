@@ -21,8 +21,16 @@ NeededReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why
 
 
 def in_pool(call: Call, where: str | None) -> str:
-    """The filter, within the pool of the call (`--pool '*'`: all pools)."""
+    """The filter, within the pool of the call (`--pool '*'`: all pools). Raises Problem."""
+    within_its_pool(call, where)
     return (where or "") if call.pool == "*" else f"pool={call.pool} {where or ''}".strip()
+
+
+def within_its_pool(call: Call, where: str | None) -> None:
+    """Raises Problem where the filter names another pool than the one that is looked at: it would find nothing."""
+    pools = [part[5:] for part in (where or "").split() if part.startswith("pool=")]
+    if call.pool != "*" and pools and pools != [call.pool]:
+        raise wrong_usage(f"--where names pool {pools[0]}, and this looks in pool {call.pool}: say --pool {pools[0]}.")
 
 
 def named(call: Call, ids: list[str] | None, verb: str) -> list[tuple[str, str]]:

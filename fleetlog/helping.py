@@ -2,9 +2,12 @@
 
 from enum import Enum
 from functools import partial
+from math import isfinite
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
+
+from fleetlog.problems import wrong_usage
 
 
 class VerbGroup(TyperGroup):
@@ -21,6 +24,14 @@ class VerbCommand(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         """All arguments and options, `--help` included."""
         return _named(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Does it. Raises Problem where an option's number is none that can be counted with: nan, inf."""
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if isinstance(value, float) and not isfinite(value):
+                raise wrong_usage(f"{parameter.opts[0]} {value} is no number to count with: write one like 1.5.")
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words of the usage line."""

@@ -19,20 +19,22 @@ def span_s(text: str) -> float | None:
 def instant(text: str, option: str, *, back: bool = False) -> str:
     """RFC 3339 of an instant, or of a span from now on (`back`: before now). Raises Problem."""
     span = span_s(text)
-    if span is not None:
-        at = datetime.now(UTC) + timedelta(seconds=-span if back else span)
-        return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    said = _read(text)
-    if said is None or said.tzinfo is None:
-        raise wrong_usage(f"{option} {text!r} is no instant: write 2026-11-30T09:15:00Z, or a span like 15s, 2h, 1d.")
-    return said.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _read(text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(text)
+        at = _said(text) if span is None else datetime.now(UTC) + timedelta(seconds=-span if back else span)
+    except OverflowError:
+        raise wrong_usage(f"{option} {text!r} lies outside the years 1 to 9999: write a nearer instant.") from None
+    if at is None:
+        raise wrong_usage(f"{option} {text!r} is no instant: write 2026-11-30T09:15:00Z, or a span like 15s, 2h, 1d.")
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _said(text: str) -> datetime | None:
+    """An instant with a zone, in UTC; None where `text` is none. Raises OverflowError."""
+    try:
+        said = datetime.fromisoformat(text)
     except ValueError:
         return None
+    return None if said.tzinfo is None else said.astimezone(UTC)
 
 
 def clock(ms: int) -> str:

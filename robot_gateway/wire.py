@@ -51,9 +51,12 @@ def _seconds_text(seconds: int) -> str:
 
 def instant_ms(text: str) -> int:
     """Milliseconds since 1970 of an RFC 3339 instant with a zone; raises ValueError."""
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None or "T" not in text.upper():
-        raise ValueError("an instant is written like 2026-11-30T09:15:00Z, with a zone")
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None or "T" not in text.upper():
+        raise ValueError("an instant is written like 2026-11-30T09:15:00Z, with a zone") from None
     ms = round(at.timestamp() * MS)
     if not 0 <= ms <= INTEGER_MAX:
         raise ValueError("the instant lies before 1970")

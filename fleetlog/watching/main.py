@@ -5,6 +5,7 @@ import time
 from typing import Final
 
 from fleetlog.asking import Asking
+from fleetlog.choosing import within_its_pool
 from fleetlog.output import Item, Output
 from fleetlog.problems import no_answer
 from fleetlog.telling import subject, tell
@@ -18,6 +19,7 @@ FIRST_WAIT_S: Final = 10.0
 
 def watch_fleet(call: Call, where: str) -> None:
     """Watches until Ctrl-C, or until `--timeout` is over. Raises Problem where there is no gateway, or no such pool."""
+    within_its_pool(call, where)
     url, token = call.url or gateway_url(), call.token()
     # What is wrong at the beginning is said at once; later troubles are waited out.
     call.gateway.get("/v1/pools", limit=1)

@@ -102,6 +102,9 @@ def test_spans_and_instants_as_people_write_them() -> None:
     for wrong in ("tomorrow", "2026-11-30T09:15:00"):
         with pytest.raises(Problem, match="is no instant: write 2026-11-30T09:15:00Z"):
             instant(wrong, "--to")
+    for beyond in ("99999999d", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        with pytest.raises(Problem, match="lies outside the years 1 to 9999: write a nearer instant"):
+            instant(beyond, "--to")
 
 
 def test_every_event_type_is_told_in_words() -> None:

@@ -69,6 +69,13 @@ def test_instants_survive_the_way_out_and_in(ms: int) -> None:
     assert instant_ms(instant_text(ms)) == ms
 
 
+@pytest.mark.parametrize("text", ["soon", "2026-13-01T00:00:00Z", "2026-11-30", "2026-11-30T09:15:00"])
+def test_what_is_no_instant_is_told_how_to_write_one(text: str) -> None:
+    """In words that do not speak of Python."""
+    with pytest.raises(ValueError, match="an instant is written like 2026-11-30T09:15:00Z, with a zone"):
+        instant_ms(text)
+
+
 def test_an_instant_beyond_all_calendars_is_still_text() -> None:
     """An instant that Python's calendar does not reach must not fail a whole list."""
     assert instant_text(2**53) == "9999-12-31T23:59:59.999Z"
