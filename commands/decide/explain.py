@@ -144,7 +144,8 @@ def _dead(state: PoolState, task: Task, now: int) -> Reasons:
     if why == "deadline":
         which = next((name for name, then in story.passed.items() if then == "dead"), None)
     said = f"{which} deadline" if which else why
-    text = f"a dead letter ({said}) after {task.failures} failures and {task.lost} lost attempts"
+    failures = f"{task.failures} failure{'' if task.failures == 1 else 's'}"
+    text = f"a dead letter ({said}) after {failures} and {task.lost} lost attempt{'' if task.lost == 1 else 's'}"
     verbs = ["redrive", "discard", "resolve"]
     return [reason("dead", text, dead_reason=why, which=which, verbs=verbs)]
 

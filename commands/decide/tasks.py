@@ -36,15 +36,17 @@ def change(state: PoolState, command: i.ChangeTask, context: Context) -> Decisio
     task = _open(state, command, context, "change")
     if isinstance(task, Decision):
         return task
-    changed = command.body.changed
+    changed = _normalised(command.body.changed)
     problem = changes_problem(changed, context.now) or _changed_lane_problem(state, task, changed)
     if problem is not None:
         return refused(command, problem)
+    if _in_place(task, changed):
+        return _noted(state, command, task.id, task, context)
     event = e.TaskChanged(
         task=task.id,
         origin=task.state,
         to="WAITING",
-        changed=_normalised(changed),
+        changed=changed,
         reason=command.body.reason,
     )
     return _accepted(state, command, task, "WAITING", context, event)
@@ -71,6 +73,16 @@ def _normalised(changed: e.TaskChanges) -> e.TaskChanges:
     requirement = None if changed.requirement is None else sorted(set(changed.requirement))
     prefer = None if changed.prefer is None else list(dict.fromkeys(changed.prefer))
     return replace(changed, requirement=requirement, prefer=prefer)
+
+
+def _in_place(task: Task, changed: e.TaskChanges) -> bool:
+    """Whether the task is so already. Labels are not known here: with them it is a change."""
+    terms = task.terms
+    wanted = (changed.priority, changed.slot_cost, changed.requirement, changed.prefer, changed.deadlines)
+    has = (terms.priority, terms.slot_cost, list(terms.requirement), list(terms.prefer), task.deadlines)
+    if changed.labels is not None or changed.not_before not in (None, task.eligible_at):
+        return False
+    return all(new is None or new == old for new, old in zip(wanted, has, strict=True))
 
 
 def _changed_lane_problem(state: PoolState, task: Task, changed: e.TaskChanges) -> Refusal | None:

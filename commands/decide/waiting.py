@@ -146,14 +146,14 @@ def _nobody_able(state: PoolState, task: Task) -> Reasons:
     robots = list(islice(state.robots.values(), ROBOTS_LOOKED_AT_MAX))
     if not robots:
         return [reason("no_robots", "no robot is registered in this pool")]
-    wanted = [*need.requirement, f"slots>={need.slot_cost}"]
+    lacking = nobody_has(state, need)
     data = {
-        "requirement": wanted,
-        "missing": nobody_has(state, need),
+        "requirement": [*need.requirement, f"slots>={need.slot_cost}"],
+        "missing": lacking,
         "lacks": {robot.id: _lacks(need, robot) for robot in robots[:ROBOTS_NAMED_MAX]},
     }
     slots = max((robot.slots for robot in robots if not missing(need.requirement, robot.abilities)), default=None)
-    text = f"no registered robot has {', '.join(wanted)}"
+    text = f"no registered robot {_in_words(lacking)}"
     if slots is not None:
         text = f"its slot cost {need.slot_cost} is above every robot's slots (of those with what it needs: {slots})"
     return [reason("unsatisfiable", text, **data, slots_max=slots)]
@@ -166,6 +166,14 @@ def nobody_has(state: PoolState, need: Need) -> list[str]:
     if not any(robot.slots >= need.slot_cost for robot in robots):
         lacking.append(f"slots>={need.slot_cost}")
     return lacking or [*need.requirement, f"slots>={need.slot_cost}"]
+
+
+def _in_words(conditions: list[str]) -> str:
+    """What a robot would have to do and have: `does weld and has gpu, arm`."""
+    kinds = [text.removeprefix("kind:") for text in conditions if text.startswith("kind:")]
+    wanted = [text for text in conditions if not text.startswith(("kind:", "slots>="))]
+    does = [f"does {', '.join(kinds)}"] if kinds else []
+    return " and ".join([*does, f"has {', '.join(wanted)}"] if wanted else does)
 
 
 def _lacks(need: Need, robot: Robot) -> list[str]:

@@ -395,7 +395,11 @@ def change(
         raise wrong_usage("what is to change? Give --priority, --require, --not-before, a deadline or --label.")
     why = body(reason=reason)
     said = body(changed=changed or None) | why
-    act(call, "change", tasks, bulk, said, lambda _: "changed", lambda path, _: call.gateway.patch(path, changed | why))
+    act(call, "change", tasks, bulk, said, _changed, lambda path, _: call.gateway.patch(path, changed | why))
+
+
+def _changed(answer: Item) -> str:
+    return "changed" if answer.get("changed", True) else "was so already"
 
 
 def changes(

@@ -14,7 +14,7 @@ from tests.support.world import START_AT, World
 
 CASES: dict[str, tuple[str, list[str], str]] = {
     "no robots": ("", ["no_robots"], "no robot is registered"),
-    "nobody able": ("t+0 robot r1 caps=x", ["unsatisfiable"], "gpu"),
+    "nobody able": ("t+0 robot r1 caps=x", ["unsatisfiable"], "no registered robot has gpu."),
     "nobody large enough": (
         "t+0 change t1 cost=2\nt+0 robot r1 caps=gpu",
         ["unsatisfiable"],
@@ -149,6 +149,18 @@ def test_what_holds_a_task(case: str) -> None:
     assert [hold["reason"] for hold in answer["holds"]] == words
     assert text in answer["text"]
     assert (canonical(world.state), len(world.events)) == (before, events)
+
+
+def test_what_nobody_has_is_named_and_nothing_else() -> None:
+    """The conditions that no robot meets; all of them where each is met, but by no robot together."""
+    world = World()
+    world.robot("r1", capabilities=["gpu", "kind:cut"])
+    world.submit("t1", kind="weld", requirement=["gpu"])
+    assert world.verb(i.Explain, "t1")["text"] == "t1 is WAITING: no registered robot does weld."
+    world.robot("r2", capabilities=["kind:weld"])
+    assert world.verb(i.Explain, "t1")["text"] == "t1 is WAITING: no registered robot does weld and has gpu."
+    world.submit("t2", kind="weld", requirement=["arm", "gpu"])
+    assert world.verb(i.Explain, "t2")["text"] == "t2 is WAITING: no registered robot has arm."
 
 
 @pytest.mark.parametrize(

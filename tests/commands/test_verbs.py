@@ -103,6 +103,23 @@ def test_cancel_while_running_waits_for_the_robot() -> None:
     play("t+61 complete r1 t1 -> TaskCompleted t1 cancel_requested=True, ack", world)
 
 
+def test_a_change_to_what_is_so_already_changes_nothing() -> None:
+    """It is noted, and answered so; with one thing that differs, or labels, it is a change."""
+    world = play("t+0 submit t1 requirement=gpu|ssd priority=2 not_before=60 end=900:alarm")
+    task = world.state.tasks["t1"]
+    same: dict[str, Any] = {
+        "priority": 2,
+        "requirement": ["ssd", "gpu"],
+        "not_before": task.eligible_at,
+        "deadlines": task.deadlines,
+    }
+    assert world.verb(i.ChangeTask, "t1", changed=e.TaskChanges(**same))["changed"] is False
+    assert world.verb(i.ChangeTask, "t1", changed=e.TaskChanges())["changed"] is False
+    assert world.named("TaskChanged") == []
+    for other in ({"priority": 3}, {"not_before": task.eligible_at + 1}, {"slot_cost": 2}, {"labels": {"line": "3"}}):
+        assert world.verb(i.ChangeTask, "t1", changed=e.TaskChanges(**{**same, **other}))["changed"] is True
+
+
 def test_change_keeps_what_it_does_not_name() -> None:
     """Priority, requirement, cost, not-before, deadlines: each alone; requirements are stored as a submission's are."""
     world = play("""
