@@ -186,10 +186,20 @@ def _meant(arguments: Sequence[str]) -> str | None:
 
 def _usage_sentence(error: BaseException) -> str:
     context: Any = getattr(error, "ctx", None)
+    _say_plainly(error)
     said = error.format_message() if hasattr(error, "format_message") else str(error)
     said = said.strip().rstrip(".").replace("\n", " ")
     path = context.command_path if context is not None else "fleetlog"
     return f"{said[:1].lower()}{said[1:]}; see `{path} --help`."
+
+
+def _say_plainly(error: Any) -> None:
+    """A value that pydantic refused is refused in our words."""
+    refused: Any = getattr(error.__cause__, "errors", None)
+    if hasattr(error, "message") and refused is not None:
+        from robot_gateway.wording import plain
+
+        error.message = plain(refused(include_url=False)[0])
 
 
 def _trace(error: BaseException) -> str:
