@@ -21,15 +21,11 @@ def end_hanging(clients: Clients, producer: Producer, partition: int, metadata: 
     """Aborts what hangs of this producer's partition: the input positions, and the records of `topics`.
 
     `producer` is initialised, `metadata` that of the owners' group. Where records of events hang with the positions,
-    nobody has seen anything of that transaction, and all of it goes. Where only the positions hang, their events are
-    decided: the same inputs come a second time, and are refused by their ids. Raises LogMisconfigured, and
-    LogUnavailable, after which the next try needs a new producer.
+    nobody has seen anything of that transaction, and all of it goes (outcomes that ended before were seen: that is
+    said). Where only the positions hang, their events are decided: the same inputs come a second time, and are
+    refused by their ids. Raises LogMisconfigured, and LogUnavailable, after which the next try needs a new producer.
     """
-    LOGGER.error(
-        "Kafka left a transaction of partition %d open: %s.",
-        partition,
-        "it is aborted, its inputs are decided anew" if Topic.EVENTS in topics else "its inputs come a second time",
-    )
+    LOGGER.error("Kafka left a transaction of partition %d open: %s.", partition, _what_follows(topics))
     # The group never reads this topic; its offset is aborted like all else.
     at = [TopicPartition(clients.snapshots, partition, 0)]
     try:
@@ -48,3 +44,11 @@ def end_hanging(clients: Clients, producer: Producer, partition: int, metadata: 
             raise met from None
         # Anything else passes, a rebalance or another owner in between, too: the next try begins with a new producer.
         raise LogUnavailable(str(met)) from None
+
+
+def _what_follows(open_topics: Sequence[Topic]) -> str:
+    if Topic.EVENTS not in open_topics:
+        return "its inputs come a second time"
+    if Topic.OUTCOMES in open_topics:
+        return "it is aborted, its inputs are decided anew"
+    return "it is aborted, its inputs are decided anew; what it told robots and submitters, if anything, does not hold"

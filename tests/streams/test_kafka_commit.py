@@ -474,7 +474,9 @@ def hanging(table: Table, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> It
         other.close()
 
 
-def test_who_takes_over_ends_a_transaction_that_hangs(table: Table, hanging: Hanging) -> None:
+def test_who_takes_over_ends_a_transaction_that_hangs(
+    table: Table, hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nobody has seen anything of it: all of it is aborted, and the partition goes on where it was."""
     clients = table.site.clients
     hanging.write(clients.topic(Topic.EVENTS), 0, [b"unseen", b"unseen"])
@@ -490,6 +492,7 @@ def test_who_takes_over_ends_a_transaction_that_hangs(table: Table, hanging: Han
     assert (table.taken.reports_next, table.taken.commands_next) == (before.reports_next, before.commands_next)
     table.require_goes_on()
     assert b"unseen" not in values(read(table.log, Topic.OUTCOMES, 0))
+    assert "does not hold" not in caplog.text
 
 
 def test_positions_that_hang_alone_are_said(table: Table, hanging: Hanging, caplog: pytest.LogCaptureFixture) -> None:
@@ -498,6 +501,18 @@ def test_positions_that_hang_alone_are_said(table: Table, hanging: Hanging, capl
     hanging.commit(clients.owners, {(clients.topic(topic), 0): 1 for topic in kafka_log_commit.INPUTS})
     table.begin()
     assert "inputs come a second time" in caplog.text
+    table.require_goes_on()
+
+
+def test_outcomes_that_were_seen_before_their_events_are_said(
+    table: Table, hanging: Hanging, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partition of outcomes alone had a leader: what was told may not be what is decided anew."""
+    clients = table.site.clients
+    hanging.write(clients.topic(Topic.EVENTS), 0, [b"unseen"])
+    hanging.commit(clients.owners, {(clients.topic(topic), 0): 1 for topic in kafka_log_commit.INPUTS})
+    table.begin()
+    assert "what it told robots and submitters, if anything, does not hold" in caplog.text
     table.require_goes_on()
 
 
