@@ -31,6 +31,14 @@ def condition_problem(text: str) -> str | None:
     return None
 
 
+def capability_problem(text: str) -> str | None:
+    """Why `text` is no capability, or None."""
+    match = _CONDITION.match(text)
+    if match is None or match[2] not in (None, "="):
+        return f"{text!r} cannot be a capability: write a name or name=value, such as gpu or gpu_mem=24"
+    return None
+
+
 def abilities_of(capabilities: list[str] | tuple[str, ...]) -> Abilities:
     """Capabilities by name."""
     parts = (text.partition("=") for text in capabilities)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Final, Literal, Self, TypeVar
 
+from commands.requirements import capability_problem
 from commands.vocabulary import KIND_CHARS_MAX, is_name
 from robot_gateway.sdk.engine import Config, Engine
 from robot_gateway.sdk.errors import FleetlogError
@@ -58,13 +59,14 @@ class Robot:
                 raise ValueError(f"{name!r} cannot be the id of a {what}: use letters, digits and . _ : - (up to 128)")
         if not 1 <= slots <= 1024:
             raise ValueError(f"slots is a number from 1 to 1024, not {slots}")
+        has = _checked(capabilities)
         session_url(gateway, "")
         self._config = Config(
             robot=robot,
             pool=pool,
             gateway=gateway.rstrip("/"),
             token=token,
-            capabilities=list(capabilities),
+            capabilities=has,
             slots=slots,
             spool=spool,
             cancel_grace_s=cancel_grace_s,
@@ -205,7 +207,7 @@ class Robot:
         if slots is not None and not 1 <= slots <= 1024:
             raise ValueError(f"slots is a number from 1 to 1024, not {slots}")
         if slots is not None or capabilities is not None:
-            self._started().say_update(slots, None if capabilities is None else list(capabilities))
+            self._started().say_update(slots, None if capabilities is None else _checked(capabilities))
 
     def fault(self, text: str, code: str | None = None) -> None:
         """Say that the robot cannot work (text up to 1,000 characters, code up to 64); it keeps what it holds."""
@@ -229,6 +231,15 @@ class Robot:
         for thread in self._threads:
             thread.join(wait_s)
         engine.close()
+
+
+def _checked(capabilities: Iterable[str]) -> list[str]:
+    """The capabilities. Raises ValueError where one is none: it would never meet a requirement."""
+    has = list(capabilities)
+    problem = next(filter(None, map(capability_problem, has)), None)
+    if problem is not None:
+        raise ValueError(problem)
+    return has
 
 
 def _on_signals(asked: threading.Event) -> Callable[[], None]:

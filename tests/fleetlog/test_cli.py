@@ -82,6 +82,7 @@ def sentence_of(err: str) -> str:
         (["audit", "at", "yesterday"], "is no instant"),
         (["robot", "--id", "r1", "--kind", "x"], "is not NAME='COMMAND'"),
         (["robot", "--id", "r 1", "--kind", "x=y"], "cannot be the id of a robot"),
+        (["robot", "--id", "r1", "--kind", "x=y", "--capability", "mem>=8"], "'mem>=8' cannot be a capability"),
         (["processor"], "the embedded log belongs to one process"),
         (["up", "--data", "something"], "--data something is not a folder: name one that the log may use for itself."),
         (["up", "--set", "pool.window_s=abc"], "--set pool.window_s is 'abc': it must be a duration in seconds."),

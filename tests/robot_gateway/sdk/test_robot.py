@@ -45,6 +45,8 @@ def make(gateway: FakeGateway) -> Iterator[Make]:
         ({"pool": "_log-1"}, "cannot be the id of a pool"),
         ({"slots": 0}, "from 1 to 1024"),
         ({"slots": 1025}, "from 1 to 1024"),
+        ({"capabilities": ["gpu", "gpu_mem>=24"]}, "'gpu_mem>=24' cannot be a capability: write a name or name=value"),
+        ({"capabilities": [""]}, "'' cannot be a capability"),
         ({"gateway": "127.0.0.1:8780"}, "write http://HOST:PORT"),
     ],
 )
