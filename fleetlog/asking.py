@@ -39,7 +39,7 @@ class Refused(Problem):
         self.status = status
         self.members = members
         self.reason = str(members.get("reason", "internal"))
-        super().__init__(_sentence(self.reason, members), NO_ANSWER if self.reason in UNANSWERED else REFUSED)
+        super().__init__(refusal(self.reason, members), NO_ANSWER if self.reason in UNANSWERED else REFUSED)
 
     @property
     def retryable(self) -> bool:
@@ -318,7 +318,7 @@ _REMEDIES: Final = {
 """What to do, where the remedy of the list would say the refusal's text again, or speak of HTTP."""
 
 
-def _sentence(reason: str, members: Mapping[str, Any]) -> str:
+def refusal(reason: str, members: Mapping[str, Any]) -> str:
     """The refusal's text, the field it is about, and the remedy, as one sentence with the word for scripts."""
     text = str(members.get("detail") or members.get("text") or reason).rstrip(".")
     field = members.get("field")

@@ -161,6 +161,7 @@ def robot(
     Ctrl-C (or SIGTERM): it takes nothing new, says how many tasks run, waits for them up to --grace, then ends the rest
     (SIGTERM, 10 s later SIGKILL), and exits with 0. A second one ends them at once: exit code 130, after SIGTERM 143.
     """
+    from fleetlog.asking import refusal
     from fleetlog.running import log_to_stderr
     from robot_gateway.sdk.errors import FleetlogError
     from robot_gateway.sdk.shell import parse_kind, shell_robot
@@ -184,7 +185,7 @@ def robot(
     try:
         made.run(grace)
     except FleetlogError as error:
-        raise Problem(f"robot {robot_id} ended: {error.text.rstrip('.')} [{error.reason}].") from None
+        raise Problem(f"robot {robot_id} ended: {refusal(error.reason, {'text': error.text})}") from None
 
 
 @verb(

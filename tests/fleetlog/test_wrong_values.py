@@ -1,10 +1,12 @@
-"""Values of options that cannot be: refused in our words, not in those of a library."""
+"""Values of options that cannot be, and tokens: refused in our words, with what to do."""
 
 from __future__ import annotations
 
 import pytest
 
 from fleetlog.cli import run
+from robot_gateway.sdk import shell
+from robot_gateway.sdk.errors import Unauthenticated
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,22 @@ def test_wrong_values(arguments: list[str], said: str, capsys: pytest.CaptureFix
     """One sentence that says what to write."""
     assert run(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+class Refused:
+    """A robot whose token nobody knows."""
+
+    def run(self, _: float) -> None:
+        raise Unauthenticated("the token is unknown or has expired")
+
+
+def test_a_robot_that_is_refused_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As every other verb does."""
+    monkeypatch.setattr(shell, "shell_robot", lambda *_, **__: Refused())
+    assert run(["robot", "--id", "r1", "--kind", "a=cat"]) == 1
+    assert (
+        "robot r1 ended: the token is unknown or has expired: name the file that holds your token with "
+        "--token-file FILE. [unauthenticated]" in capsys.readouterr().err
+    )
