@@ -251,6 +251,7 @@ def _put(state: PoolState, terms: dict[int, Terms], kind: str, row: list[Any]) -
             values = row[0]
             values["capabilities"] = tuple(values["capabilities"])
             values["supersessions"] = tuple(values["supersessions"])
+            values["former"] = tuple(values.get("former", ()))
             robot = Robot(**values, abilities=abilities_of(values["capabilities"]))
             state.robots[robot.id] = robot
         case "target":

@@ -95,12 +95,14 @@ class Robot:
     """A registered robot. `online`: it has a session. `silent`: it missed a window and was not heard since.
 
     `used` counts slots in ASSIGNED, RUNNING, LOST and holds; `served` is the sequence of its last assignment;
-    `lapsed_at` is when a lapse was counted last, or all counts began anew.
+    `lapsed_at` is when a lapse was counted last, or all counts began anew. `former` are the newest hellos of the
+    programs that it superseded, the last one last.
     """
 
     id: str
     epoch: int = 0
     hello: str = ""
+    former: tuple[str, ...] = ()
     gateway: str = ""
     slots: int = 0
     capabilities: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ def hello(state: PoolState, report: Report, context: Context) -> Decision:
         return _new_session(state, Robot(report.robot), report, message, context)
     if robot.online and robot.hello == message.id:
         return Decision(drafts=_greeting(state, robot, message, _verdicts(state, robot, message), context.now))
-    if _is_older(message.id, robot.hello):
+    if any(_is_older(message.id, known) for known in (robot.hello, *robot.former)):
         refusal = Refusal("superseded", "this robot has said a newer hello since")
         return a.no(report.gateway, report.robot, message, refusal, closed=4001)
     clash = _two_programs(state, robot, report, message, context)

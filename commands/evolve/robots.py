@@ -10,6 +10,8 @@ from commands.state import Attempt, PoolState, Robot, Task
 OFFLINE_AFTER_MISSED: Final = 3
 RETIRED_MAX: Final = 10_000
 """How many retired robots are remembered."""
+FORMER_MAX: Final = 8
+"""How many programs of a robot are remembered beside the newest: a late hello of theirs begins nothing."""
 
 
 def _registered(state: PoolState, event: e.RobotRegistered, offset: int) -> None:
@@ -23,6 +25,7 @@ def _session_started(state: PoolState, event: e.RobotSessionStarted, offset: int
         recent = (at for at in robot.supersessions if at > event.occurred_at - 60_000)
         robot.supersessions = (*recent, event.occurred_at)
     robot.epoch = event.epoch
+    robot.former = _former_programs(robot, event.hello)
     robot.hello = event.hello
     robot.gateway = event.gateway
     robot.slots = event.slots
@@ -41,6 +44,12 @@ def _session_started(state: PoolState, event: e.RobotSessionStarted, offset: int
             story.excluded.pop(robot.id, None)
     robot.excluding.clear()
     state.queue.robot_changed(robot)
+
+
+def _former_programs(robot: Robot, hello: str) -> tuple[str, ...]:
+    boot = _boot(hello)
+    others = [one for one in (*robot.former, robot.hello) if one and _boot(one) != boot]
+    return tuple(others[-FORMER_MAX:])
 
 
 def _boot(message_id: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from commands import inputs as i
 from commands import messages as m
+from commands.evolve.robots import FORMER_MAX
 from tests.support.play import play
 from tests.support.world import World
 
@@ -202,6 +203,39 @@ def test_a_hello_that_comes_late_takes_nothing_over() -> None:
     assert len(world.events) == events
     assert robot.deliver(old)["reason"] == "no_session"
     world.verify()
+
+
+def test_a_late_hello_of_a_former_program_takes_nothing_over() -> None:
+    """The robot was started anew twice, and then the network brings a hello of its first life once more."""
+    world = World()
+    robot = world.stranger("r1")
+    robot.hello()
+    old = world.sent[1]
+    for _ in range(2):
+        world.wait(30)
+        robot.hello(fresh=True)
+    events = len(world.events)
+    for known in (world.state, world.folded(), world.restored()):
+        world.pool.state = known
+        answer = robot.deliver(old)
+        assert (answer["reason"], answer["closed"]) == ("superseded", 4001)
+    assert len(world.events) == events
+    assert robot.ready()["type"] == "ack"
+    world.verify()
+
+
+def test_so_many_former_programs_are_remembered() -> None:
+    """A robot that is started anew again and again keeps its row small."""
+    world = World()
+    robot = world.robot("r1")
+    for _ in range(FORMER_MAX + 3):
+        world.wait(30)
+        robot.hello(fresh=True)
+    row = world.state.robots["r1"]
+    assert len(row.former) == FORMER_MAX
+    assert row.hello not in row.former
+    robot.hello()
+    assert len(row.former) == FORMER_MAX
 
 
 def test_a_hello_from_before_a_bye_opens_nothing() -> None:
