@@ -177,17 +177,24 @@ class Transactions:
     def _committed(self) -> list[int]:
         """Both committed input positions, after ending what holds them back. Raises LogUnavailable, SeatLost."""
         try:
-            return self._offsets.committed(INPUTS, self._partition)
+            return self._asked_twice()
         except LogUnavailable:
             if self._producer is None:
                 raise
             self._end_hanging(self._producer)
             return self._offsets.committed(INPUTS, self._partition)
 
+    def _asked_twice(self) -> list[int]:
+        """A coordinator that answers the second question only was loading: nothing hangs."""
+        try:
+            return self._offsets.committed(INPUTS, self._partition)
+        except LogUnavailable:
+            # Raises where the broker does not answer at all: then nothing is known to hang.
+            self._offsets.former(INPUTS, self._partition)
+            return self._offsets.committed(INPUTS, self._partition)
+
     def _end_hanging(self, producer: Producer) -> None:
         """After a new producer of ours is initialised nothing of ours is open, unless it hangs."""
-        # Raises where the broker does not answer at all: then nothing is known to hang.
-        self._offsets.former(INPUTS, self._partition)
         still_open = [topic for topic in (Topic.EVENTS, Topic.OUTCOMES) if self._is_open(topic)]
         _, metadata = self._standing.membership()
         end_hanging(self._clients, producer, self._partition, metadata, still_open)

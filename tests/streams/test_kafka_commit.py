@@ -561,6 +561,7 @@ def test_events_that_hang_alone_are_left_to_a_person(table: Table, hanging: Hang
     hanging.write(clients.topic(Topic.EVENTS), 0, [b"unseen"])
     with pytest.raises(LogUnavailable, match=r"kafka-transactions\.sh"):
         table.begin()
+    hanging.take_over()
     hanging.commit(clients.owners, {(clients.topic(topic), 0): 1 for topic in kafka_log_commit.INPUTS})
     table.begin()
 

@@ -35,7 +35,11 @@ class Hanging:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)))
         self._transactional_id = transactional_id
-        request = InitProducerIdRequest(version=0, transactional_id=transactional_id, transaction_timeout_ms=10_000)
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Fences every other producer of the transactional id, as their new one does."""
+        request = InitProducerIdRequest(version=0, transactional_id=self._transactional_id, transaction_timeout_ms=10_000)
         made = self._ask(request, InitProducerIdResponse)
         while made.error_code:
             time.sleep(0.05)
