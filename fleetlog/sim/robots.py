@@ -145,6 +145,9 @@ class SimRobot:
     def __post_init__(self) -> None:
         self.start()
 
+    def _objection(self, assign: Assign) -> tuple[str, str] | None:
+        return None if assign.kind in self.temper.kinds else ("cannot", "no handler")
+
     # ---- life ----
 
     def start(self) -> None:
@@ -153,7 +156,7 @@ class SimRobot:
         self.process = Process(self.scheduler, f"{self.name}.{self.lives}", self.clock)
         self.outbox = Outbox(f"{self.name}{self.lives:06d}")
         grace_s = self.temper.cancel_grace_s
-        self.holdings = Holdings(self.outbox, self.temper.slots, self.temper.kinds.__contains__, grace_s)
+        self.holdings = Holdings(self.outbox, self.temper.slots, self._objection, grace_s)
         self.runs: dict[tuple[str, int], RunAtWork] = {}
         self.link: Link | None = None
         self._epoch: int | None = None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from robot_gateway.sdk.errors import (
         Fatal,
         FleetlogError,
+        Reject,
         Retry,
         Stopped,
         TaskCancelled,
@@ -38,6 +39,7 @@ __all__ = [
     "Event",
     "Fatal",
     "FleetlogError",
+    "Reject",
     "Retry",
     "Robot",
     "Stopped",
@@ -63,6 +65,7 @@ HOMES: Final[dict[str, tuple[str, ...]]] = {
     "errors": (
         "Fatal",
         "FleetlogError",
+        "Reject",
         "Retry",
         "Stopped",
         "TaskCancelled",

@@ -41,7 +41,7 @@ from commands.messages import (
 from commands.requirements import kind_condition
 from robot_gateway.sdk.context import Answered
 from robot_gateway.sdk.endings import Ending
-from robot_gateway.sdk.errors import FleetlogError
+from robot_gateway.sdk.errors import REJECT_TEXT_MAX, FleetlogError, Reject
 from robot_gateway.sdk.holdings import Attempt, End, Holdings, Phase, Start, Tell, Until
 from robot_gateway.sdk.outbox import FINAL_TYPES, Message, Outbox
 from robot_gateway.sdk.runner import Runner
@@ -87,11 +87,10 @@ class Engine:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a handler's check is asked with it held, and may use the robot
         self._changed = threading.Condition(self.lock)
         self.outbox = Outbox(uuid.uuid4().hex[:16])
-        handlers = config.handlers
-        self.holdings = Holdings(self.outbox, config.slots, handlers.__contains__, config.cancel_grace_s)
+        self.holdings = Holdings(self.outbox, config.slots, self._objection, config.cancel_grace_s)
         self.ended = threading.Event()
         self.error: FleetlogError | None = None
         self.waker = Waker()
@@ -105,7 +104,7 @@ class Engine:
         self._keeper_due = 0.0
         self._keeper_woken = threading.Event()
         # The runner may fork, and what is forked must have neither threads nor files of ours.
-        self._runner = Runner(handlers, config.slots, config.gateway, config.token)
+        self._runner = Runner(config.handlers, config.slots, config.gateway, config.token)
         self._spool = Spool(config.spool) if config.spool is not None else None
         self._on: Mapping[str, Callable[[Any, float], Message | None]] = {
             "ack": self._on_ack,
@@ -308,6 +307,21 @@ class Engine:
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         self._changed.wait_for(lambda: condition() or self.ended.is_set(), timeout_s)
+
+    def _objection(self, assign: Assign) -> tuple[str, str] | None:
+        """Why this robot does not take the assignment: it has no handler, or the handler's check says so."""
+        handler = self.config.handlers.get(assign.kind)
+        if handler is None:
+            return "cannot", f"this robot has no handler for {assign.kind}"
+        try:
+            if handler.check is not None:
+                handler.check(assign)
+        except Reject as rejected:
+            return rejected.reason, rejected.text
+        except Exception as fault:
+            logger.exception("the check of %s failed; the assignment is rejected", assign.kind)
+            return "other", f"{type(fault).__name__}: {fault}"[:REJECT_TEXT_MAX]
+        return None
 
     def _on_ack(self, ack: Ack, now: float) -> Message | None:
         return self.holdings.acknowledged(ack, now)

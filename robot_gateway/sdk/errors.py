@@ -7,12 +7,15 @@ Every class derives from `FleetlogError`. The classes of reasons carry the reaso
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from commands.reasons import REASONS
 
 if TYPE_CHECKING:
     from robot_gateway.sdk.resources import Task
+
+RejectReason = Literal["busy", "cannot", "unsafe", "too_large", "other"]
+REJECT_TEXT_MAX: Final = 200
 
 
 class FleetlogError(Exception):
@@ -118,6 +121,20 @@ class WaitTimeout(FleetlogError):
     """The task has not ended within the time; asking again is safe."""
 
     reason = "no_answer"
+
+
+class Reject(Exception):
+    """Raised by the check of a handler: this robot does not take the assignment, another may.
+
+    `reason`: cannot, unsafe, too_large, busy or other; `text`: for people, cut after 200 characters.
+    """
+
+    def __init__(self, reason: RejectReason, text: str = "") -> None:
+        if reason not in get_args(RejectReason):
+            raise ValueError(f"a robot rejects for {', '.join(get_args(RejectReason))}, not for {reason!r}")
+        super().__init__(f"{reason}: {text}")
+        self.reason: RejectReason = reason
+        self.text = text[:REJECT_TEXT_MAX]
 
 
 class Fatal(Exception):

@@ -151,11 +151,11 @@ class _Parked:
 
 @dataclass(slots=True)
 class Holdings:
-    """All attempts of one robot. `can_run` tells whether there is a handler for a kind."""
+    """All attempts of one robot. `objection`: why it does not take an assignment (reason, text), None if it does."""
 
     outbox: Outbox
     slots: int
-    can_run: Callable[[str], bool]
+    objection: Callable[[Assign], tuple[str, str] | None]
     cancel_grace_s: float | None = None
     leaving: bool = False
     attempts: dict[Key, Attempt] = field(default_factory=dict)
@@ -184,8 +184,8 @@ class Holdings:
             self.outbox.again(self._rejects[key])
         elif self.leaving:
             self._reject(key, "busy", "this robot is shutting down")
-        elif not self.can_run(assign.kind):
-            self._reject(key, "cannot", f"this robot has no handler for {assign.kind}")
+        elif (objection := self.objection(assign)) is not None:
+            self._reject(key, *objection)
         elif (older := self._by_idempotency.get(assign.idempotency_key)) is not None:
             self._park(assign, older, now)
         elif self.slots_used + assign.slot_cost > self.slots:

@@ -16,7 +16,7 @@ from commands.requirements import capability_problem
 from commands.vocabulary import KIND_CHARS_MAX, is_name
 from robot_gateway.sdk.engine import Config, Engine
 from robot_gateway.sdk.errors import FleetlogError
-from robot_gateway.sdk.runs import Handler
+from robot_gateway.sdk.runs import Check, Handler
 from robot_gateway.sdk.session import Session
 from robot_gateway.sdk.websocket import session_url
 
@@ -93,17 +93,20 @@ class Robot:
         *,
         run_in: Literal["thread", "process", "async"] = "thread",
         fatal: tuple[type[BaseException], ...] = (),
+        check: Check | None = None,
     ) -> Callable[[Call], Call]:
         """Decorate the handler of `kind`: `handler(ctx, payload) -> result` (JSON up to 256 KiB).
 
         It may raise Fatal, Retry or ctx.Stopped; other exceptions are retryable unless of a type in `fatal`.
-        `run_in="async"` wants a coroutine function, whose `ctx.checkpoint` is to be awaited.
+        `run_in="async"` wants a coroutine function, whose `ctx.checkpoint` is to be awaited. `check(assign)` is asked
+        before an assignment is accepted: it raises Reject where this robot must not take it. It has to be quick, for
+        nothing else is heard or said meanwhile; large payloads have not been fetched then (`payload_url`).
         """
 
         def register(call: Call) -> Call:
             if (run_in == "async") != inspect.iscoroutinefunction(call):
                 raise ValueError(f'the handler of {kind}: run_in="async" and `async def` belong together')
-            self._add(Handler(kind, call, run_in, fatal))
+            self._add(Handler(kind, call, run_in, fatal, check=check))
             return call
 
         return register

@@ -17,13 +17,15 @@ from robot_gateway.sdk.websocket import bearer
 
 FETCH_TIMEOUT_S: Final = 30.0
 RunIn = Literal["thread", "process", "async", "command"]
+Check = Callable[[Assign], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
     """What a robot does for a kind: a function, where it runs, and the exceptions that are fatal.
 
-    `command`: for run_in="command" the shell command; `call` is then not used.
+    `command`: for run_in="command" the shell command; `call` is then not used. `check` is asked before an assignment
+    is accepted.
     """
 
     kind: str
@@ -31,6 +33,7 @@ class Handler:
     run_in: RunIn
     fatal: tuple[type[BaseException], ...] = ()
     command: str = ""
+    check: Check | None = None
 
 
 class ThreadRun:

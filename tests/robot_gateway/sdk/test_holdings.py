@@ -39,6 +39,10 @@ class Handler:
         self.told.append(f"kill {why}")
 
 
+def objection(assign: Assign) -> tuple[str, str] | None:
+    return None if assign.kind == "work" else ("cannot", f"this robot has no handler for {assign.kind}")
+
+
 class Bench:
     """Holdings with an outbox, a clock, and orders carried out as the engine does."""
 
@@ -46,7 +50,7 @@ class Bench:
         self.now = 0.0
         self.outbox = Outbox("boot")
         self.outbox.begin(5)
-        self.holdings = Holdings(self.outbox, slots, lambda kind: kind == "work", grace_s)
+        self.holdings = Holdings(self.outbox, slots, objection, grace_s)
         self.started: dict[str, tuple[Attempt, Handler]] = {}
 
     def at(self, now: float) -> Bench:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from commands.messages import Assign
 from robot_gateway.conformance.fake_gateway import FakeGateway
-from robot_gateway.sdk import AsyncTaskContext, FleetlogError, Robot, TaskContext, errors
+from robot_gateway.sdk import AsyncTaskContext, FleetlogError, Reject, Robot, TaskContext, errors
 from tests.support.fleet import CEILING_S, until
 
 Make = Callable[..., Robot]
@@ -252,6 +253,47 @@ def test_bodies_that_come_as_addresses(gateway: FakeGateway, make: Make) -> None
         fail = session.expect("fail")
         assert (fail["class"], fail["error"]["type"]) == ("retryable", "BodyNotFetched")
         session.ack(fail)
+
+
+# ---- what a check says before ----
+
+
+def test_a_check_rejects_what_this_robot_must_not_take(gateway: FakeGateway, make: Make) -> None:
+    """With its reason and text; what it lets through is accepted; a check that fails rejects as well."""
+    robot = make(slots=2)
+
+    def is_safe(assign: Assign) -> None:
+        if assign.payload["amperes"] > 200:
+            robot.fault("asked for too much", "E1")
+            raise Reject("unsafe", "up to 200 A" + "!" * 300)
+
+    robot.task("work", check=is_safe)(lambda ctx, payload: payload["amperes"])
+    robot.start()
+    session = gateway.session()
+    session.ready()
+    session.assign("t1", payload={"amperes": 300})
+    rejected = session.expect_of("reject", "fault")
+    for message in rejected:
+        session.ack(message)
+    by_type = {message["type"]: message for message in rejected}
+    assert (by_type["reject"]["reason"], by_type["reject"]["text"]) == ("unsafe", ("up to 200 A" + "!" * 300)[:200])
+    assert by_type["fault"]["code"] == "E1"
+
+    session.assign("t2", payload={})
+    failed = session.expect("reject")
+    assert (failed["reason"], failed["text"]) == ("other", "KeyError: 'amperes'")
+    session.ack(failed)
+
+    session.start("t3", payload={"amperes": 100})
+    complete = session.expect("complete")
+    assert complete["result"] == 100
+    session.ack(complete)
+
+
+def test_a_reason_that_no_robot_rejects_for_is_refused() -> None:
+    """The program learns it where it raises."""
+    with pytest.raises(ValueError, match="busy, cannot, unsafe, too_large, other, not for 'tired'"):
+        Reject("tired")  # type: ignore[arg-type]
 
 
 # ---- what a robot says about itself ----
