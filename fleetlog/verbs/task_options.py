@@ -23,6 +23,15 @@ class OnLost(StrEnum):
     never = "never"
 
 
+class Part(StrEnum):
+    """What a task may be without."""
+
+    requirement = "requirement"
+    prefer = "prefer"
+    deadlines = "deadlines"
+    labels = "labels"
+
+
 class Pass(StrEnum):
     """Which tasks of a target may pass one that backs off."""
 
@@ -37,6 +46,9 @@ class Late(StrEnum):
     record = "record"
 
 
+Without = Annotated[
+    list[Part] | None, typer.Option("--without", help="Take this away from them; may be given several times.")
+]
 Require = Annotated[
     list[str] | None, typer.Option("--require", metavar="CONDITION", help="What the robot must have: gpu, gpu_mem>=16.")
 ]

@@ -28,6 +28,7 @@ from fleetlog.verbs.task_options import (
     LostWait,
     NotBefore,
     OnLostOption,
+    Part,
     PassOption,
     Payload,
     Prefer,
@@ -39,6 +40,7 @@ from fleetlog.verbs.task_options import (
     Target,
     Then,
     ThenOption,
+    Without,
 )
 from fleetlog.when import instant, span_s
 
@@ -384,15 +386,18 @@ def change(
     run_within: RunWithin = None,
     then: ThenOption = Then.alarm,
     label: Label = None,
+    without: Without = None,
     reason: Reason = None,
 ) -> None:
     """Change waiting tasks: what is given replaces what was, everything else stays."""
-    changed = changes(
+    changed = taking_away(without or []) | changes(
         priority, require, prefer, slot_cost, not_before, deadlines_of(start_by, end_by, run_within, then.value), label
     )
     bulk = Bulk(where, yes, dry_run, token, stop)
     if not changed and not (dry_run or token):
-        raise wrong_usage("what is to change? Give --priority, --require, --not-before, a deadline or --label.")
+        raise wrong_usage(
+            "what is to change? Give --priority, --require, --not-before, a deadline, --label or --without."
+        )
     why = body(reason=reason)
     said = body(changed=changed or None) | why
     act(call, "change", tasks, bulk, said, _changed, lambda path, _: call.gateway.patch(path, changed | why))
@@ -400,6 +405,14 @@ def change(
 
 def _changed(answer: Item) -> str:
     return "changed" if answer.get("changed", True) else "was so already"
+
+
+EMPTY: Final[dict[Part, Any]] = {Part.requirement: [], Part.prefer: [], Part.deadlines: {}, Part.labels: {}}
+
+
+def taking_away(parts: list[Part]) -> dict[str, Any]:
+    """The fields of a task that are to be empty; where one is given as well, what is given counts."""
+    return {part.value: EMPTY[part] for part in parts}
 
 
 def changes(

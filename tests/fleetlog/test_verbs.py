@@ -205,6 +205,21 @@ def test_task_verbs_take_ids_standard_input_or_a_filter(cli: CommandLine, world:
     assert "no task matches 'kind=bbb'" in cli("cancel", "--where", "kind=bbb", "--yes").err
 
 
+@pytest.mark.usefixtures("pool")
+def test_a_change_takes_parts_away(cli: CommandLine) -> None:
+    """One by one; what is given with it stays."""
+    words = ["--require", "gpu", "--prefer", "ssd", "--label", "line=3", "--end-by", "1h"]
+    assert cli("submit", "k", "--id", "less", *words).code == 0
+    assert cli("change", "less", "--without", "requirement", "--without", "prefer").code == 0
+    shown = json.loads(cli("task", "less", "--json").out)
+    assert (shown.get("requirement", []), shown.get("prefer", [])) == ([], [])
+    assert (shown["labels"], "end" in shown["deadlines"]) == ({"line": "3"}, True)
+
+    assert cli("change", "less", "--without", "deadlines", "--without", "labels", "--label", "line=4").code == 0
+    shown = json.loads(cli("task", "less", "--json").out)
+    assert (shown.get("deadlines") or {}, shown["labels"]) == ({}, {"line": "4"})
+
+
 def test_one_refusal_does_not_stop_the_others(cli: CommandLine, world: World) -> None:
     """Each is named with its reason; exit code 1."""
     world.hold("order-17 order-18")

@@ -39,7 +39,9 @@ class Hanging:
 
     def take_over(self) -> None:
         """Fences every other producer of the transactional id, as their new one does."""
-        request = InitProducerIdRequest(version=0, transactional_id=self._transactional_id, transaction_timeout_ms=10_000)
+        request = InitProducerIdRequest(
+            version=0, transactional_id=self._transactional_id, transaction_timeout_ms=10_000
+        )
         made = self._ask(request, InitProducerIdResponse)
         while made.error_code:
             time.sleep(0.05)
