@@ -44,13 +44,27 @@ def play(
         gaps.append(product.probe())
         say(f"round {number}: killed {what}, work flows again after {gaps[-1]:.1f} s")
     crew.stop_submitting()
-    wait_until(lambda: not any(product.counts().values()), SETTLE_S)
+    try:
+        wait_until(lambda: not any(product.counts().values()), SETTLE_S)
+    except AssertionError:
+        say("\n".join(what_is_left(product)))
+        raise
     product.until_ready()
     reader = product.reader()
     try:
         return judge(reader, crew.acknowledged(), crew.work()), gaps
     finally:
         reader.close()
+
+
+def what_is_left(product: Product) -> list[str]:
+    """How many tasks have not ended, why some of them have not, and how the robots are."""
+    told = [f"not ended: {product.counts()}"]
+    for state in product.counts():
+        for task in product.ask("GET", f"/v1/tasks?where=state={state}&limit=3")["items"]:
+            told.append(product.ask("GET", f"/v1/pools/{task['pool']}/tasks/{task['id']}/why")["text"])
+    robots = product.ask("GET", "/v1/robots?limit=10")["items"]
+    return told + [f"robot {one['id']}: {one['state']} {one.get('fault') or ''}".rstrip() for one in robots]
 
 
 def kill_something(product: Product, choice: str, rng: random.Random) -> str:
