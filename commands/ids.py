@@ -27,6 +27,11 @@ def chain_hash(previous: bytes, value: bytes) -> bytes:
     return sha256(previous + value).digest()
 
 
+def boot_of(message_id: str) -> str:
+    """The program's life that said a message: robots' message ids are `<boot id>.<counter>`."""
+    return message_id.rpartition(".")[0]
+
+
 def content_digest(content: Any) -> str:
     """SHA-256 (hex) of JSON-like `content`, independent of the order of keys."""
     return sha256(_SORTED.encode(content).encode("utf-8", "surrogatepass")).hexdigest()

@@ -5,7 +5,7 @@ from typing import Any, Final
 from commands import inputs as i
 from commands.decide.answers import Context, Decision, accepted, refused
 from commands.decide.firings import why_no_task
-from commands.decide.waiting import Reasons, reason, span, why_waiting
+from commands.decide.waiting import Reasons, counted, reason, span, why_waiting
 from commands.events import Deadlines
 from commands.reasons import Refusal
 from commands.state import Attempt, Ended, Held, PoolState, Story, Task
@@ -144,8 +144,8 @@ def _dead(state: PoolState, task: Task, now: int) -> Reasons:
     if why == "deadline":
         which = next((name for name, then in story.passed.items() if then == "dead"), None)
     said = f"{which} deadline" if which else why
-    failures = f"{task.failures} failure{'' if task.failures == 1 else 's'}"
-    text = f"a dead letter ({said}) after {failures} and {task.lost} lost attempt{'' if task.lost == 1 else 's'}"
+    tries = f"{counted(task.failures, 'failure')} and {counted(task.lost, 'lost attempt')}"
+    text = f"a dead letter ({said}) after {tries}"
     verbs = ["redrive", "discard", "resolve"]
     return [reason("dead", text, dead_reason=why, which=which, verbs=verbs)]
 

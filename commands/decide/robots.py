@@ -10,7 +10,7 @@ from commands.decide import answers as a
 from commands.decide.answers import Context, Decision, Draft, accepted, refused
 from commands.decide.attempts import attempt_stopped, has_stopped, resumed
 from commands.decide.losing import after_loss, unwanted
-from commands.ids import name_id
+from commands.ids import boot_of, name_id
 from commands.inputs import Report
 from commands.reasons import Refusal
 from commands.state import Attempt, PoolState, Robot, Task
@@ -56,7 +56,7 @@ def _two_programs(
 
     Once that is known, hellos of other programs are refused until an operator's `clear`.
     """
-    if _boot(robot.hello) == _boot(message.id):
+    if boot_of(robot.hello) == boot_of(message.id):
         return None
     recent = [at for at in robot.supersessions if at > context.now - MINUTE_MS]
     known = robot.fault == "two_programs"
@@ -67,10 +67,6 @@ def _two_programs(
     if not known:
         decision.events.append(e.RobotFaulted(robot=robot.id, epoch=robot.epoch, reason="two_programs"))
     return decision
-
-
-def _boot(message_id: str) -> str:
-    return message_id.rpartition(".")[0]
 
 
 def _new_session(state: PoolState, robot: Robot, report: Report, message: m.Hello, context: Context) -> Decision:

@@ -20,6 +20,11 @@ def reason(word: str, text: str, **data: Any) -> dict[str, Any]:
     return {"reason": word, "text": text, **{name: value for name, value in data.items() if value is not None}}
 
 
+def counted(number: int, what: str) -> str:
+    """`1 failure`, `2 failures`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def span(ms: int) -> str:
     """A time for people: 250 ms, 12.5 s, 3 min, 5.5 h, 2 d."""
     for unit, length_ms, up_to_ms in (("ms", 1, 1_000), ("s", 1_000, 120_000), ("min", 60_000, 7_200_000)):
@@ -72,7 +77,7 @@ def _not_yet(task: Task, now: int) -> Reasons:
             reason("not_before", f"it may not start for another {span(task.eligible_at - now)}", at=task.eligible_at)
         )
     if task.again_at > now:
-        after = f"{task.failures} failure{'s' if task.failures > 1 else ''}" if task.failures else "rejections by all"
+        after = counted(task.failures, "failure") if task.failures else "rejections by all"
         text = f"it backs off after {after} for another {span(task.again_at - now)}"
         reasons.append(reason("back_off", text, at=task.again_at, failures=task.failures))
     return reasons

@@ -4,6 +4,7 @@ from typing import Final
 
 from commands import events as e
 from commands.evolve.tasks import Appliers
+from commands.ids import boot_of
 from commands.requirements import abilities_of
 from commands.state import Attempt, PoolState, Robot, Task
 
@@ -21,7 +22,7 @@ def _registered(state: PoolState, event: e.RobotRegistered, offset: int) -> None
 
 def _session_started(state: PoolState, event: e.RobotSessionStarted, offset: int) -> None:
     robot = state.robots[event.robot]
-    if robot.online and event.superseded_epoch is not None and _boot(robot.hello) != _boot(event.hello):
+    if robot.online and event.superseded_epoch is not None and boot_of(robot.hello) != boot_of(event.hello):
         recent = (at for at in robot.supersessions if at > event.occurred_at - 60_000)
         robot.supersessions = (*recent, event.occurred_at)
     robot.epoch = event.epoch
@@ -47,13 +48,9 @@ def _session_started(state: PoolState, event: e.RobotSessionStarted, offset: int
 
 
 def _former_programs(robot: Robot, hello: str) -> tuple[str, ...]:
-    boot = _boot(hello)
-    others = [one for one in (*robot.former, robot.hello) if one and _boot(one) != boot]
+    boot = boot_of(hello)
+    others = [one for one in (*robot.former, robot.hello) if one and boot_of(one) != boot]
     return tuple(others[-FORMER_MAX:])
-
-
-def _boot(message_id: str) -> str:
-    return message_id.rpartition(".")[0]
 
 
 def _session_ended(state: PoolState, event: e.RobotSessionEnded, offset: int) -> None:

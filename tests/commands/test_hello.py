@@ -8,12 +8,22 @@ from commands import inputs as i
 from commands import messages as m
 from commands.evolve.robots import FORMER_MAX
 from tests.support.play import play
-from tests.support.world import World
+from tests.support.world import Robot, World
 
 
 def verdicts(answer: dict[str, Any]) -> dict[tuple[str, int], tuple[str, str | None]]:
     """(task, attempt) -> (verdict, reason) of a welcome."""
     return {(h["task"], h["attempt"]): (h["verdict"], h.get("reason")) for h in answer["held"]}
+
+
+def require_refused(world: World, robot: Robot, hello: Any, reason: str, closed: int) -> None:
+    """Whether the state is the live one, comes from the log or from a snapshot; and nothing is written."""
+    events = len(world.events)
+    for known in (world.state, world.folded(), world.restored()):
+        world.pool.state = known
+        answer = robot.deliver(hello)
+        assert (answer["reason"], answer["closed"]) == (reason, closed)
+    assert len(world.events) == events
 
 
 def test_the_first_hello_registers() -> None:
@@ -214,12 +224,7 @@ def test_a_late_hello_of_a_former_program_takes_nothing_over() -> None:
     for _ in range(2):
         world.wait(30)
         robot.hello(fresh=True)
-    events = len(world.events)
-    for known in (world.state, world.folded(), world.restored()):
-        world.pool.state = known
-        answer = robot.deliver(old)
-        assert (answer["reason"], answer["closed"]) == ("superseded", 4001)
-    assert len(world.events) == events
+    require_refused(world, robot, old, "superseded", 4001)
     assert robot.ready()["type"] == "ack"
     world.verify()
 
@@ -263,12 +268,7 @@ def test_a_retired_robots_old_hello_registers_nothing() -> None:
     robot.hello()
     hello = world.sent[1]
     world.do(i.RetireRobot, i.RobotVerb(robot="r1", reason="sold"))
-    events = len(world.events)
-    for known in (world.state, world.folded(), world.restored()):
-        world.pool.state = known
-        answer = robot.deliver(hello)
-        assert (answer["reason"], answer["closed"]) == ("forbidden", 4004)
-    assert len(world.events) == events
+    require_refused(world, robot, hello, "forbidden", 4004)
     assert robot.hello()["type"] == "welcome"
     assert len(world.named("RobotRegistered")) == 2
     world.verify()
