@@ -1,6 +1,7 @@
 """The referee of the killing rounds: reads the log and what the crew wrote, and shares no state with the product."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 from pydantic_core import from_json
 
 from commands.checker import Checker
-from streams.port import LogReader, Topic
+from streams.port import LogReader, Record, Topic
+from streams.reading import read_range
 
 ENDS = ("TaskCompleted", "TaskCancelled", "TaskDiscarded")
 
@@ -63,16 +65,15 @@ def _count(verdict: Verdict, event: dict[str, Any], submitted: set[str], ended: 
         ended.add(event["task"])
 
 
-def all_events(log: LogReader) -> Any:
+def all_events(log: LogReader) -> Iterator[Record]:
     """Every event, partition by partition in order."""
     for partition in range(log.partitions):
-        end = log.end(Topic.EVENTS, partition)
-        follower = log.follow(Topic.EVENTS, {partition: log.beginning(Topic.EVENTS, partition)})
-        try:
-            while follower.positions()[partition] < end:
-                yield from follower.poll(5_000, 1.0)
-        finally:
-            follower.close()
+        yield from whole_partition(log, Topic.EVENTS, partition)
+
+
+def whole_partition(log: LogReader, topic: Topic, partition: int) -> Iterator[Record]:
+    """Everything that lies in a partition now."""
+    return read_range(log, topic, partition, log.beginning(topic, partition), log.end(topic, partition))
 
 
 def overlaps(work: list[tuple[str, int, str, float, float]]) -> list[tuple[str, str]]:
