@@ -182,7 +182,7 @@ def _submit_one(call: Call, task: dict[str, Any], command: uuid.UUID, wait: bool
             call.out.note(lacking)
         return
     call.out.note(f"{answer['id']} submitted; waiting for its end.{' ' + lacking if lacking else ''}")
-    ended = wait_for(call, answer["id"], bool(lacking))
+    ended = wait_for(call, answer["id"], bool(lacking), after=answer.get("position"))
     _show_end(call, ended, with_result=True)
 
 
@@ -222,14 +222,19 @@ def _submit_lines(
 
     sent = submit_lines(call, path, kind, shared, Wanted(skip, batch, again))
     if wait:
-        _wait_for_all(call, sent.ids)
+        _wait_for_all(call, sent.ids, sent.position)
 
 
 # ---- waiting ----
 
 
-def wait_for(call: Call, task: str, explained: bool = False, give_up: float | None = None) -> Item:
-    """The task when it has ended. Says once why it waits. Raises Problem when the time is over."""
+def wait_for(
+    call: Call, task: str, explained: bool = False, give_up: float | None = None, after: str | None = None
+) -> Item:
+    """The task when it has ended. Says once why it waits. Raises Problem when the time is over.
+
+    `after`: a position that the tables must have reached, as where it was submitted just now.
+    """
     began = time.monotonic()
     if give_up is None and call.timeout_s is not None:
         give_up = began + call.timeout_s
@@ -240,7 +245,7 @@ def wait_for(call: Call, task: str, explained: bool = False, give_up: float | No
         if left <= 0:
             raise no_answer(f"{task} has not ended in time: it goes on; ask again with `fleetlog wait {task}`.")
         wait_s = left if explained else min(left, EXPLAIN_AFTER_S)
-        found: Item = call.gateway.get(f"{_tasks_path(call)}/{part(task)}", wait_s=round(wait_s, 3))
+        found: Item = call.gateway.get(f"{_tasks_path(call)}/{part(task)}", wait_s=round(wait_s, 3), after=after)
         if found["state"] in ENDED:
             return found
         if not explained and time.monotonic() - began >= EXPLAIN_AFTER_S:
@@ -284,12 +289,12 @@ def _print_result(call: Call, result: Any) -> None:
         call.out.text(json.dumps(result, ensure_ascii=False, indent=2 if call.out.terminal else None))
 
 
-def _wait_for_all(call: Call, ids: list[str]) -> None:
+def _wait_for_all(call: Call, ids: list[str], after: str | None) -> None:
     give_up = None if call.timeout_s is None else time.monotonic() + call.timeout_s
     otherwise = 0
     with call.out.progress("wait", len(ids)) as advance:
         for task in ids:
-            ended = wait_for(call, task, explained=True, give_up=give_up)
+            ended = wait_for(call, task, explained=True, give_up=give_up, after=after)
             if ended["state"] != "COMPLETED":
                 otherwise += 1
                 call.out.note(ending(ended))

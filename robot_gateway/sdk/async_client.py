@@ -203,7 +203,7 @@ class AsyncClient:
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = calls.WAIT_S_MAX if ends is None else ends - time.monotonic()
-            task = await self._ask(calls.task(pool or self.pool, task_id, wait_s=left))
+            task = await self._ask(calls.task(pool or self.pool, task_id, wait_s=left), ends)
             if task.ended:
                 return task
             if ends is not None and time.monotonic() >= ends:
@@ -299,9 +299,9 @@ class AsyncClient:
 
     # ---- asking ----
 
-    async def _ask(self, call: Call[Answer]) -> Answer:
+    async def _ask(self, call: Call[Answer], ends: float | None = None) -> Answer:
         """Send a request until it has an answer; raises what is not retryable, or still there after `retry_for_s`."""
-        retries = Retries(self._retry_for_s)
+        retries = Retries(self._retry_for_s, ends)
         while True:
             try:
                 return await self._once(call)

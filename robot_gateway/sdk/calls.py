@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from robot_gateway.sdk.errors import (
     TaskDead,
     TaskDiscarded,
     TaskEnded,
+    WaitTimeout,
     error_of,
 )
 from robot_gateway.sdk.resources import Task, task_body
@@ -79,19 +81,25 @@ class Submitted:
 
 
 class Retries:
-    """How long to wait before a request is sent again; None when it is not to be."""
+    """How long to wait before a request is sent again; None when it is not to be.
 
-    def __init__(self, for_s: float) -> None:
+    `ends`: when the caller waits no longer, by `time.monotonic`.
+    """
+
+    def __init__(self, for_s: float, ends: float | None = None) -> None:
         self._left_s = for_s
+        self._ends = ends
         self._tries = 0
 
     def pause(self, error: FleetlogError) -> float | None:
-        """Seconds to wait after `error`: what Fleetlog asked for, or a random back-off."""
+        """Seconds to wait after `error`: what was asked for, or a random back-off. Raises WaitTimeout at `ends`."""
         if not error.retryable:
             return None
         limit = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._tries, 10))
         self._tries += 1
         pause = random.uniform(0, limit) if error.retry_after_s is None else error.retry_after_s  # noqa: S311
+        if self._ends is not None and time.monotonic() + pause > self._ends:
+            raise WaitTimeout(f"the time is over, and so far: {error}") from error
         if pause > self._left_s:
             return None
         # Even an answer that comes at once costs something, so that the tries end.

@@ -209,7 +209,7 @@ class Client:
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = calls.WAIT_S_MAX if ends is None else ends - time.monotonic()
-            task = self._ask(calls.task(pool or self.pool, task_id, wait_s=left))
+            task = self._ask(calls.task(pool or self.pool, task_id, wait_s=left), ends)
             if task.ended:
                 return task
             if ends is not None and time.monotonic() >= ends:
@@ -305,9 +305,9 @@ class Client:
 
     # ---- asking ----
 
-    def _ask(self, call: Call[Answer]) -> Answer:
+    def _ask(self, call: Call[Answer], ends: float | None = None) -> Answer:
         """Send a request until it has an answer; raises what is not retryable, or still there after `retry_for_s`."""
-        retries = Retries(self._retry_for_s)
+        retries = Retries(self._retry_for_s, ends)
         while True:
             try:
                 return self._once(call)

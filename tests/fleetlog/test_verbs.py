@@ -117,6 +117,17 @@ def test_waiting_says_why_and_gives_the_result(cli: CommandLine, world: World, f
     assert json.loads(cli("result", "order-17").out) == {"weight": 3}
 
 
+def test_what_was_submitted_just_now_is_waited_for(cli: CommandLine) -> None:
+    """Also where the tables do not have it yet, because the projector stands still for a while."""
+    with Site(after_wait_s=0.1) as site:
+        site.stop_projector()
+        helper = threading.Timer(1.5, site.start_projector)
+        helper.start()
+        done = cli("submit", "k", "--id", "t1", "--wait", "--timeout", "0.5", "--gateway", site.url, "--pool", "hall-a")
+        helper.join()
+    assert (done.code, "t1 has not ended in time" in done.err) == (3, True), done
+
+
 def test_waiting_ends_with_the_time(cli: CommandLine, world: World) -> None:
     """Exit code 3, and what to do; a dead letter is 1."""
     world.hold("order-18 order-19")

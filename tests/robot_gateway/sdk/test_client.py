@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import itertools
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
@@ -18,6 +19,10 @@ from robot_gateway.sdk import AsyncClient, Client, Fatal, Robot, TaskContext, er
 from robot_gateway.sdk.client import soon
 from robot_gateway.sdk.resources import task_body
 from tests.support.fleet import CEILING_S, Fleet, until
+from tests.support.site import Site
+
+BOUND_S = 20
+"""Far above what is asked for, far below what a client asks again for."""
 
 
 class Awaited:
@@ -282,6 +287,21 @@ def test_waiting_is_bounded(client: Any) -> None:
     with pytest.raises(errors.WaitTimeout, match=r"is WAITING after 0\.2 s") as late:
         handle.result(0.2)
     assert late.value.retryable
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_waiting_is_bounded_where_nothing_can_be_read(kind: Any) -> None:
+    """Tables that are behind, or nobody who answers: the time is over when it is over, and why is said."""
+    with asyncio.Runner() as runner, Site(after_wait_s=0.1) as site:
+        made = kind(site.url, pool="hall-a")
+        client: Any = made if kind is Client else Awaited(made, runner)
+        site.stop_projector()
+        handle = client.submit("echo")
+        began = time.monotonic()
+        with pytest.raises(errors.WaitTimeout, match="the tables have reached"):
+            handle.result(1.0)
+        assert time.monotonic() - began < BOUND_S
+        client.close()
 
 
 # ---- look ----
