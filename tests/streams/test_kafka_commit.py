@@ -14,11 +14,6 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
 
 from streams import kafka_log_clients, kafka_log_commit, kafka_log_hanging, kafka_log_offsets
 from streams.kafka_log_commit import Transactions, Verdict, verdict
@@ -38,6 +33,7 @@ from tests.streams.contract import CEILING_S, Members, read, values
 from tests.support.broker import Broker
 from tests.support.hanging import Hanging, checks_of_transactions_off
 from tests.support.kafka_owners import wait_until
+from tests.support.kafka_settings import TOPIC, change_settings
 from tests.support.kafka_site import KafkaSite
 from tests.support.proxy import Api, KafkaProxy, Way
 
@@ -586,22 +582,15 @@ def test_an_abort_that_takes_the_former_batch_with_it_is_noticed(table: Table) -
 def test_a_record_that_the_topic_refuses_is_not_sent_again(table: Table) -> None:
     """The broker finds a record too large: nothing of the batch is written, the partition goes on."""
     name = table.site.clients.topic(Topic.EVENTS)
-    set_topic(table, name, "max.message.bytes", "20000")
+    change_settings(table.site.clients.admin(), TOPIC, name, {"max.message.bytes": "20000"})
     try:
         with pytest.raises(RecordTooLarge):
             table.commit([*table.batch(), Output(Topic.EVENTS, "p", bytes(50_000))])
     finally:
-        set_topic(table, name, "max.message.bytes", "1048576")
+        change_settings(table.site.clients.admin(), TOPIC, name, {"max.message.bytes": "1048576"})
     table.require_nothing()
     table.begin()
     table.require_goes_on()
-
-
-def set_topic(table: Table, name: str, setting: str, value: str) -> None:
-    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
-    admin = table.site.clients.admin()
-    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def test_a_full_queue_aborts_the_batch(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,20 +7,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
 from commands.settings import FORMAT
 from streams import kafka_log_follower, kafka_log_offsets, kafka_log_snapshots, kafka_log_watch
@@ -44,6 +37,7 @@ from streams.port import (
 from tests.streams.contract import CEILING_S, Acks, Members, snapshot
 from tests.support.broker import Broker
 from tests.support.kafka_owners import wait_until
+from tests.support.kafka_settings import TOPIC, change_settings
 from tests.support.kafka_site import KafkaSite, held
 from tests.support.ports import free_port
 from tests.support.proxy import KafkaProxy
@@ -52,14 +46,6 @@ from tests.support.proxy import KafkaProxy
 @pytest.fixture
 def prefix() -> str:
     return f"topics-{uuid.uuid4().hex[:12]}"
-
-
-def set_topic(clients: Clients, name: str, settings: Mapping[str, str]) -> None:
-    """Changes a topic as its operator would."""
-    entries = [ConfigEntry(n, v, incremental_operation=AlterConfigOpType.SET) for n, v in settings.items()]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-    admin = clients.admin()
-    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def create(clients: Clients, name: str, partitions: int) -> None:
@@ -127,9 +113,9 @@ def test_every_difference_is_named_with_what_to_do(broker: Broker, prefix: str) 
     """Retention of events, compaction, time stamps, sizes: one sentence each; opening refuses with all of them."""
     init_log(broker.address, prefix, 2)
     clients = Clients(broker.address, prefix)
-    set_topic(clients, f"{prefix}.events", {"retention.ms": "1000", "cleanup.policy": "compact"})
-    set_topic(clients, f"{prefix}.reports", {"message.timestamp.type": "CreateTime"})
-    set_topic(clients, f"{prefix}.outcomes", {"max.message.bytes": "1000"})
+    change_settings(clients.admin(), TOPIC, f"{prefix}.events", {"retention.ms": "1000", "cleanup.policy": "compact"})
+    change_settings(clients.admin(), TOPIC, f"{prefix}.reports", {"message.timestamp.type": "CreateTime"})
+    change_settings(clients.admin(), TOPIC, f"{prefix}.outcomes", {"max.message.bytes": "1000"})
     said = check_log(broker.address, prefix)
     assert len(said) == 4
     for part in (
@@ -208,12 +194,12 @@ def test_settings_that_change_under_a_running_log_are_said(
     init_log(broker.address, prefix, 1)
     log = KafkaLog(broker.address, prefix)
     assert log.state() == LogState()
-    set_topic(Clients(broker.address, prefix), f"{prefix}.events", {"retention.ms": "1000"})
+    change_settings(Clients(broker.address, prefix).admin(), TOPIC, f"{prefix}.events", {"retention.ms": "1000"})
     wait_until(lambda: looked(log).warning is not None, "the warning")
     assert f"{prefix}.events has retention.ms=1000, Fleetlog needs -1: run kafka-configs.sh" in str(log.state().warning)
     assert log.state().problem is None
     log._watch.require()
-    set_topic(Clients(broker.address, prefix), f"{prefix}.events", {"retention.ms": "-1"})
+    change_settings(Clients(broker.address, prefix).admin(), TOPIC, f"{prefix}.events", {"retention.ms": "-1"})
     wait_until(lambda: looked(log) == LogState(), "the end of it")
     log.close()
 

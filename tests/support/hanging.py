@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
 from kafka.protocol.producer import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -23,7 +23,9 @@ from kafka.protocol.producer import (
 from kafka.record import MemoryRecordsBuilder
 
 from tests.support.kafka_owners import wait_until
+from tests.support.kafka_settings import BROKER, change_settings
 
+VERIFICATION = "transaction.partition.verification.enable"
 Offsets = Mapping[tuple[str, int], int]
 """Positions by topic and partition."""
 
@@ -120,15 +122,8 @@ def _ended() -> bytes:
 @contextlib.contextmanager
 def checks_of_transactions_off(admin: AdminClient, broker: str = "1") -> Iterator[None]:
     """The broker takes records of transactions of which their coordinator knows nothing."""
-    _set(admin, broker, "false")
+    change_settings(admin, BROKER, broker, {VERIFICATION: "false"})
     try:
         yield
     finally:
-        _set(admin, broker, "true")
-
-
-def _set(admin: AdminClient, broker: str, value: str) -> None:
-    name = "transaction.partition.verification.enable"
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.BROKER, broker, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result()
+        change_settings(admin, BROKER, broker, {VERIFICATION: "true"})

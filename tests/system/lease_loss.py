@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class Loss:
 
 def losses(log: LogReader) -> list[Loss]:
     """Every lease of the log that ended by silence, without what other events held back for a mass expiry."""
-    found = []
+    found = list[Loss]()
     for partition in range(log.partitions):
         named = _named(whole_partition(log, Topic.REPORTS, partition))
         found += _losses(whole_partition(log, Topic.EVENTS, partition), named)
@@ -139,7 +139,7 @@ def be_robot(url: str, pool: str, name: str) -> None:
 def kill_robots(product: Product, fleets: Sequence[Fleet], robots: int, seed: int) -> None:
     """Robots of each fleet take all that they can hold and are killed, each at a moment of its own within a window."""
     rng, context = random.Random(seed), multiprocessing.get_context("spawn")
-    crew: list[tuple[float, BaseProcess]] = []
+    crew: list[tuple[float, SpawnProcess]] = []
     try:
         for fleet in fleets:
             settings = {"window_s": fleet.window_s, "lease_s": fleet.lease_s}
