@@ -77,6 +77,11 @@ class SteppedOwner(PartitionOwner):
             return False
         return ends != [self._reports_next, self._commands_next]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it decides, and all that it has decided is in the log."""
+        return self.status.phase == "deciding" and not self._written.events
+
     def pool_states(self) -> dict[str, Any]:
         """The live state of each pool that exists."""
         return {name: pool.state for name, pool in self._pools.items() if pool.state.exists}

@@ -193,9 +193,10 @@ class SimRobot:
         self.go_on()
 
     def go_on(self) -> None:
-        """What was not ended after a pause works again."""
+        """What was not ended after a pause works again; what began since then does already."""
         for run in self.runs.values():
-            run.work = self.begin(run.attempt, run.assign)
+            if run.work.ended_ms is not None:
+                run.work = self.begin(run.attempt, run.assign)
 
     # ---- connection ----
 
@@ -282,8 +283,13 @@ class SimRobot:
         self._epoch = welcome.epoch
         self._beat_s = welcome.heartbeat_every_ms / 1_000
         self.holdings.welcomed(welcome)
-        self.outbox.add(self.outbox.message(Ready(id=self.outbox.new_id(), n=self.temper.slots)))
+        self.say_ready()
         self._next_beat = now
+
+    def say_ready(self) -> None:
+        """All its slots, or none once it leaves."""
+        n = 0 if self.holdings.leaving else self.temper.slots
+        self.outbox.add(self.outbox.message(Ready(id=self.outbox.new_id(), n=n)))
 
     def _acknowledged(self, ack: Ack, now: float) -> None:
         self._answered(self.holdings.acknowledged(ack, now), ack)

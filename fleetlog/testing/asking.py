@@ -1,11 +1,11 @@
 """Asking as a submitter or operator does: the same command again until there is an answer that stands."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from commands.inputs import CommandBase, Submission, decode_command
 from commands.reasons import Refusal
@@ -14,6 +14,7 @@ from robot_gateway.models import TaskIn, model_of, submission_of
 from robot_gateway.pending import Answer
 from robot_gateway.sdk.errors import FleetlogError, error_of
 from robot_gateway.sdk.resources import task_body
+from robot_gateway.sdk.wire import encode_json
 from robot_gateway.settings import GatewaySettings
 
 _NOBODY_THERE: Final = frozenset({"no_answer", "not_ready", "log_unavailable", "gateway_busy"})
@@ -37,7 +38,7 @@ def error_from(refusal: Refusal) -> FleetlogError:
 
 def submission(task: str, options: Mapping[str, Any]) -> Submission:
     """A submission as HTTP takes it, in the log's units; raises the error of the refusal."""
-    read = model_of(TaskIn, json.loads(json.dumps(task_body(options))))
+    read = model_of(TaskIn, from_json(encode_json(task_body(options))))
     found = read if isinstance(read, Refusal) else submission_of(read, task, GatewaySettings().payload_max_bytes)
     if isinstance(found, Refusal):
         raise error_from(found)
@@ -48,7 +49,7 @@ def command_of(kind: str, command_id: str, pool: str, reply_to: str, body: Mappi
     """The command `kind` of the log's format; raises ValueError where it does not have that shape."""
     head = {"type": kind, "id": command_id, "pool": pool, "actor": ACTOR, "reply_to": reply_to, "create": True}
     try:
-        command: Any = decode_command(json.dumps(head | {"body": body}).encode())
+        command: Any = decode_command(encode_json(head | {"body": body}))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"][1:] if part != "body")

@@ -285,4 +285,4 @@ class Fleet:
         """Whether somebody decides for the pool, and all that was decided is in the log."""
         owner = self._product.group.owners[0]
         seat = None if owner is None or not owner.is_well else owner.owners.get(0)
-        return seat is not None and seat.status.phase == "deciding"
+        return seat is not None and seat.is_whole

@@ -12,7 +12,7 @@ from fleetlog.sim.product import Product
 from fleetlog.sim.robots import SimRobot, Temper
 from fleetlog.testing.handlers import HandlerRun, run_of
 from robot_gateway.sdk.holdings import Attempt
-from robot_gateway.sdk.runs import Handler
+from robot_gateway.sdk.runs import Handler, objection_of
 
 if TYPE_CHECKING:
     from robot_gateway.sdk.robot import Robot as RealRobot
@@ -27,6 +27,9 @@ class HandlerRobot(SimRobot):
 
     handlers: Mapping[str, Handler] = field(default_factory=dict)
     takes_s: Mapping[str, float] = field(default_factory=dict)
+
+    def _objection(self, assign: Assign) -> tuple[str, str] | None:
+        return objection_of(self.handlers, assign)
 
     def make_run(self, attempt: Attempt, assign: Assign) -> HandlerRun:
         """As in `SimRobot`."""
@@ -47,6 +50,9 @@ class HandlerRobot(SimRobot):
     def leave(self, grace_s: float) -> None:
         """As `Robot.stop` of the SDK."""
         self.holdings.leave()
+        if self._epoch is not None:
+            self.say_ready()
+            self._pump()
         self.process.later(grace_s, lambda: self.holdings.end_all(self.clock.seconds()))
         self.process.later(grace_s, self._keep)
         self._bye_when_idle()

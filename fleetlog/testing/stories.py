@@ -246,7 +246,9 @@ class Then:
 
     @property
     def answer(self) -> Any:
-        """What the one who asked last was told; raises the error of a refusal."""
+        """What the one who asked last was told; raises the error of a refusal, AssertionError where nobody was told."""
+        if not self.answers:
+            raise AssertionError(f"nobody was told anything; there followed:\n  {self._followed()}")
         last = self.answers[-1]
         if _is_refusal(last):
             error: FleetlogError = error_of(str(last["reason"]), str(last.get("text", "")))
@@ -347,6 +349,19 @@ def _lease_started(state: PoolState, fields: Mapping[str, Any], now: int) -> dic
     return current | {"epoch": state.robots[current["robot"]].epoch, "counts_from": now}
 
 
+def _expired(state: PoolState, fields: Mapping[str, Any], now: int) -> dict[str, Any]:
+    current, task = _current(state, fields), state.tasks[str(fields["task"])]
+    policy = task.terms.policy
+    return current | {
+        "to": "WAITING" if policy == "requeue" else "LOST",
+        "wait_until": now + task.terms.wait_ms if policy == "wait" else None,
+        "epoch": state.robots[current["robot"]].epoch,
+        "reason": "missed_windows",
+        "lost": task.lost + 1,
+        "policy": policy,
+    }
+
+
 def _completed(state: PoolState, fields: Mapping[str, Any], now: int) -> dict[str, Any]:
     return _current(state, fields) | {"by": "robot"}
 
@@ -356,5 +371,6 @@ _FILL: Final[dict[str, Callable[[PoolState, Mapping[str, Any], int], dict[str, A
     "RobotSessionStarted": _session,
     "TaskAssigned": _assigned,
     "LeaseStarted": _lease_started,
+    "LeaseExpired": _expired,
     "TaskCompleted": _completed,
 }

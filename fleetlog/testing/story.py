@@ -41,7 +41,8 @@ class Story:
             if task in (None, event.get("task")):
                 at_s = (event["occurred_at"] - START_MS) / 1_000
                 kind = event["type"].partition(".")[0]
-                lines.append(f"{at_s:>9.3f} s  {kind:<22} {subject(event):<14} {tell(event)}")
+                said = " ".join(tell(event).splitlines())
+                lines.append(f"{at_s:>9.3f} s  {kind:<22} {subject(event):<14} {said}")
         return "\n".join(["", *lines[-LINES:]])
 
     def _read(self) -> None:

@@ -41,11 +41,11 @@ from commands.messages import (
 from commands.requirements import kind_condition
 from robot_gateway.sdk.context import Answered
 from robot_gateway.sdk.endings import Ending
-from robot_gateway.sdk.errors import REJECT_TEXT_MAX, FleetlogError, Reject
+from robot_gateway.sdk.errors import FleetlogError
 from robot_gateway.sdk.holdings import Attempt, End, Holdings, Phase, Start, Tell, Until
 from robot_gateway.sdk.outbox import FINAL_TYPES, Message, Outbox
 from robot_gateway.sdk.runner import Runner
-from robot_gateway.sdk.runs import Handler
+from robot_gateway.sdk.runs import Handler, objection_of
 from robot_gateway.sdk.spool import Spool
 from robot_gateway.sdk.websocket import Waker
 from robot_gateway.sdk.wire import boot_seconds
@@ -90,7 +90,8 @@ class Engine:
         self.lock = threading.RLock()  # a handler's check is asked with it held, and may use the robot
         self._changed = threading.Condition(self.lock)
         self.outbox = Outbox(uuid.uuid4().hex[:16])
-        self.holdings = Holdings(self.outbox, config.slots, self._objection, config.cancel_grace_s)
+        objection = partial(objection_of, config.handlers)
+        self.holdings = Holdings(self.outbox, config.slots, objection, config.cancel_grace_s)
         self.ended = threading.Event()
         self.error: FleetlogError | None = None
         self.waker = Waker()
@@ -307,21 +308,6 @@ class Engine:
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         self._changed.wait_for(lambda: condition() or self.ended.is_set(), timeout_s)
-
-    def _objection(self, assign: Assign) -> tuple[str, str] | None:
-        """Why this robot does not take the assignment: it has no handler, or the handler's check says so."""
-        handler = self.config.handlers.get(assign.kind)
-        if handler is None:
-            return "cannot", f"this robot has no handler for {assign.kind}"
-        try:
-            if handler.check is not None:
-                handler.check(assign)
-        except Reject as rejected:
-            return rejected.reason, rejected.text
-        except Exception as fault:
-            logger.exception("the check of %s failed; the assignment is rejected", assign.kind)
-            return "other", f"{type(fault).__name__}: {fault}"[:REJECT_TEXT_MAX]
-        return None
 
     def _on_ack(self, ack: Ack, now: float) -> Message | None:
         return self.holdings.acknowledged(ack, now)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from commands.messages import Assign
 from robot_gateway.sdk.context import AsyncTaskContext, Link, TaskContext
 from robot_gateway.sdk.endings import Ending, Why, completed, raised
+from robot_gateway.sdk.errors import REJECT_TEXT_MAX, Reject
 from robot_gateway.sdk.websocket import bearer
+
+logger = logging.getLogger("fleetlog")
 
 FETCH_TIMEOUT_S: Final = 30.0
 RunIn = Literal["thread", "process", "async", "command"]
@@ -34,6 +38,22 @@ class Handler:
     fatal: tuple[type[BaseException], ...] = ()
     command: str = ""
     check: Check | None = None
+
+
+def objection_of(handlers: Mapping[str, Handler], assign: Assign) -> tuple[str, str] | None:
+    """Why a robot does not take the assignment: it has no handler, or the handler's check says so."""
+    handler = handlers.get(assign.kind)
+    if handler is None:
+        return "cannot", f"this robot has no handler for {assign.kind}"
+    try:
+        if handler.check is not None:
+            handler.check(assign)
+    except Reject as rejected:
+        return rejected.reason, rejected.text
+    except Exception as fault:
+        logger.exception("the check of %s failed; the assignment is rejected", assign.kind)
+        return "other", f"{type(fault).__name__}: {fault}"[:REJECT_TEXT_MAX]
+    return None
 
 
 class ThreadRun:
