@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from commands.codecs import WHEN_NEEDED, Encoders
-from commands.vocabulary import DeadReason, LostPolicy, Overlap, PauseScope, SkipReason
+from commands.vocabulary import DeadlineThen, DeadReason, LostPolicy, Overlap, PauseScope, SkipReason
 
 Body = dict[str, Any]
 """`{"json": any}`; `{"sealed": base64, "key": id}` is reserved for encryption and erasure."""
@@ -61,7 +61,7 @@ class InstantDeadline:
     """A deadline at an instant and what happens when it passes."""
 
     at: int
-    then: Literal["alarm", "dead", "cancel"] = "alarm"
+    then: DeadlineThen = "alarm"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class RunDeadline:
     """A limit on the run time of one attempt and what happens when it passes."""
 
     ms: int
-    then: Literal["alarm", "dead", "cancel"] = "alarm"
+    then: DeadlineThen = "alarm"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -417,7 +417,7 @@ class DeadlinePassed(TaskTransition):
     type: Literal["DeadlinePassed.v1"] = "DeadlinePassed.v1"
     which: Literal["start", "run", "end"]
     deadline: int
-    then: Literal["alarm", "dead", "cancel"]
+    then: DeadlineThen
     attempt: int | None = None
 
 

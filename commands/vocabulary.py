@@ -10,6 +10,7 @@ TaskState = Literal["WAITING", "ASSIGNED", "RUNNING", "LOST", "COMPLETED", "CANC
 RobotState = Literal["OFFLINE", "ERROR", "BUSY", "IDLE"]
 LostPolicy = Literal["requeue", "wait", "ask", "never"]
 DeadReason = Literal["failed", "fatal", "poison", "deadline"]
+DeadlineThen = Literal["alarm", "dead", "cancel"]
 PauseScope = Literal["pool", "target", "kind", "task"]
 LimitScope = Literal["kind", "key"]
 Overlap = Literal["skip", "queue_one", "allow"]

@@ -5,7 +5,7 @@ Labels are pool, state, reason, partition and topic; never a task, robot or targ
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -17,6 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from commands.vocabulary import DeadlineThen, DeadReason
 from projections.figures import Overview
 from robot_gateway.health import Seen
 from streams.owner_status import Distribution
@@ -87,11 +88,11 @@ def _of_pools(overviews: Sequence[Overview], at: int) -> Iterator[Metric]:
             robots.add_metric([pool, state], count)
         if "oldest_waiting_at" in overview:
             oldest.add_metric([pool], max(0, at - overview["oldest_waiting_at"]) / 1_000)
-        for key, count in totals.items():
-            if key.startswith("dead_"):
-                dead.add_metric([pool, key.removeprefix("dead_")], count)
-            if key.startswith("deadline_"):
-                deadlines.add_metric([pool, key.removeprefix("deadline_")], count)
+        # Each is there from the first look on: Prometheus sees no increase in a figure that begins at 1.
+        for reason in get_args(DeadReason):
+            dead.add_metric([pool, reason], totals.get(f"dead_{reason}", 0))
+        for then in get_args(DeadlineThen):
+            deadlines.add_metric([pool, then], totals.get(f"deadline_{then}", 0))
         for key, counter in counters.items():
             counter.add_metric([pool], totals.get(key, 0))
         for (count_of, sum_of), summary in summaries.items():

@@ -255,6 +255,17 @@ def test_owners_are_figures(site: Site) -> None:
     assert task not in site.client.get("/metrics").text
 
 
+def test_what_alerts_count_is_there_before_it_happens(site: Site) -> None:
+    """Prometheus sees no increase in a figure that begins at 1: the first dead letter would wake nobody."""
+    site.submit("hall-a")
+    found = until(lambda: {f for f in figures(site).items() if 'pool="hall-a"' in f[0]}, "the pool")
+    counted = {name.partition("{")[2]: value for name, value in found if "dead_letters" in name or "deadlines" in name}
+    assert counted == {
+        **{f'pool="hall-a",reason="{reason}"}}': 0.0 for reason in ("failed", "fatal", "poison", "deadline")},
+        **{f'pool="hall-a",then="{then}"}}': 0.0 for then in ("alarm", "dead", "cancel")},
+    }
+
+
 def test_a_distribution_counts_up_to_its_bounds() -> None:
     """A value on a bound belongs to it; one beyond all to the last."""
     seen = Distribution((1, 10))
