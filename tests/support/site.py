@@ -25,6 +25,7 @@ from robot_gateway.serve import Served
 from robot_gateway.settings import GatewaySettings
 from streams.memory_log import MemoryLog, MemoryStore
 from streams.owner import OwnerSettings
+from streams.pool_clock import wall_ms
 from streams.processor import Processor
 from tests.support.scripted_owner import ScriptedOwner
 
@@ -44,7 +45,8 @@ def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
 
 
 class Site:
-    """`scripted`: a ScriptedOwner instead of real ones (`site.owner`). `projector`: whether tables are written.
+    """`scripted`: a ScriptedOwner instead of real ones (`site.owner`). `projector`: whether tables are written. `wall`:
+    the clock of the log.
 
     Further keywords are gateway settings; `defaults` are pool settings in log units for pools that are made.
     """
@@ -57,9 +59,10 @@ class Site:
         partitions: int = 3,
         defaults: dict[str, Any] | None = None,
         after_wait_s: float = 5.0,
+        wall: Callable[[], int] = wall_ms,
         **settings: Any,
     ) -> None:
-        self.store = MemoryStore(partitions=partitions)
+        self.store = MemoryStore(partitions=partitions, clock=wall)
         self.name = f"gateway-{uuid.uuid4().hex[:8]}"
         self.settings = GatewaySettings.model_validate({"listen": "127.0.0.1:0", **settings})
         self._scripted, self._projects, self._defaults = scripted, projector, defaults or {}
