@@ -225,6 +225,24 @@ def test_a_look_never_fails() -> None:
         site.store.away = False
 
 
+def test_a_look_that_had_to_wait_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that was away for long is not said to be behind for twenty times as long."""
+    looks: list[float] = []
+
+    def look() -> Seen:
+        time.sleep(0.5)
+        looks.append(time.monotonic())
+        return Seen()
+
+    monkeypatch.setattr(health, "LOOK_SHARE", 1_000)
+    nothing: Any = None
+    waits = Health(nothing, nothing, lambda: None)
+    monkeypatch.setattr(waits, "look", look)
+    waits.start()
+    until(lambda: len(looks) > 1, "the next look")
+    waits.stop()
+
+
 def test_owners_are_figures(site: Site) -> None:
     """Batches, commits, inputs, backlog: per partition; robots and tasks per pool."""
     task = site.submit("hall-a", payload=1)["id"]
