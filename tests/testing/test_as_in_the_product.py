@@ -1,10 +1,11 @@
 """What a robot does in the product it does in the kit."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleetlog.testing import Fleet, after, command, dispatch, event, given, says
+from fleetlog.testing import FAULTS, Fleet, after, command, dispatch, event, given, says
 from robot_gateway.sdk import Reject, Robot, TaskContext
 from robot_gateway.sdk.errors import NotJson
 
@@ -127,6 +128,12 @@ def test_a_lease_that_expired_may_be_given() -> None:
     given(asks, *running[1:], event("LeaseExpired", task="t1")).when(command("cancel", task="t1")).then(
         event("TaskCancelled", **{"from": "LOST"})
     )
+
+
+def test_every_fault_is_named_in_the_guide() -> None:
+    """By the name that `inject` takes."""
+    guide = (Path(__file__).parents[2] / "docs/guides/testing.md").read_text()
+    assert [fault for fault in FAULTS if f"`{fault}`" not in guide] == []
 
 
 def test_nobody_was_told_anything() -> None:
