@@ -349,7 +349,8 @@ def _what_is_wrong(model: type[Strict], error: ValidationError) -> Refusal:
     place, field = first["loc"], pointer(first["loc"]) or None
     if first["type"] == "extra_forbidden":
         name = str(place[-1])
-        near = get_close_matches(name, _names_at(model, place[:-1]), 1)
+        here = _model_at(model, place[:-1])
+        near = _inside(here, name) or get_close_matches(name, _names(here), 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return Refusal("unknown_field", f"there is no field {name[:100]!r} here{hint}", field)
     if first["type"] == "missing":
@@ -357,15 +358,25 @@ def _what_is_wrong(model: type[Strict], error: ValidationError) -> Refusal:
     return Refusal("invalid_field", plain(first), field)
 
 
-def _names_at(model: type[Strict], place: tuple[str | int, ...]) -> list[str]:
-    """The fields that the model inside `model` at `place` has."""
+def _model_at(model: type[Strict], place: tuple[str | int, ...]) -> type[Strict] | None:
+    """The model inside `model` at `place`."""
     found: type[Strict] | None = model
     for name in place:
         if found is None or isinstance(name, int):
             continue
         inner = next((f for key, f in found.model_fields.items() if name in (key, f.alias)), None)
         found = _model_in(inner.annotation) if inner else None
-    return [] if found is None else [f.alias or key for key, f in found.model_fields.items()]
+    return found
+
+
+def _names(model: type[Strict] | None) -> list[str]:
+    return [] if model is None else [f.alias or key for key, f in model.model_fields.items()]
+
+
+def _inside(model: type[Strict] | None, name: str) -> list[str]:
+    """Where `name` stands one level deeper, as in `retry.failures_max`."""
+    outer = {} if model is None else model.model_fields
+    return [f"{f.alias or key}.{name}" for key, f in outer.items() if name in _names(_model_in(f.annotation))]
 
 
 def _model_in(annotation: Any) -> type[Strict] | None:

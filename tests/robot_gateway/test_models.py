@@ -59,6 +59,8 @@ def test_what_is_left_out_is_left_to_the_pool() -> None:
             "/deadlines/start/at",
             "at is needed",
         ),
+        (b'{"kind": "x", "failures_max": 3}', "unknown_field", "/failures_max", "did you mean retry.failures_max?"),
+        (b'{"kind": "x", "wait_s": 3}', "unknown_field", "/wait_s", "did you mean on_lost.wait_s?"),
         (b'{"kind": "x", "zzzzzz": 3}', "unknown_field", "/zzzzzz", "there is no field"),
         (b"{}", "invalid_field", "/kind", "kind is needed"),
         (b"[]", "invalid_field", None, ""),
