@@ -26,7 +26,7 @@ from rocksdict import (
 
 from projections.rows import FORMAT_KEY, STAMP_KEY, Table, dump, load, next_key, seal, unseal
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """The format of the rows. Another one in the folder means: build anew."""
 MEMTABLE_BYTES: Final = 32 << 20
 WAL_BYTES_MAX: Final = 192 << 20

@@ -53,6 +53,10 @@ def _held(totals: Totals, event: Stored) -> None:
     _add(totals, "expiry_held")
 
 
+def _unsatisfiable(totals: Totals, event: Stored) -> None:
+    _add(totals, "unsatisfiable")
+
+
 def _quarantined(totals: Totals, event: Stored) -> None:
     _add(totals, "quarantined")
 
@@ -68,6 +72,7 @@ TOTALS: Final[dict[str, Callable[[Totals, Stored], None]]] = {
     "DeadlinePassed.v1": _deadline_passed,
     "ReportedLate.v1": _late,
     "ExpiryHeld.v1": _held,
+    "RequirementUnsatisfiable.v1": _unsatisfiable,
     "RecordQuarantined.v1": _quarantined,
 }
 """Events that count for something."""

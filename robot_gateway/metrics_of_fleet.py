@@ -27,6 +27,7 @@ POOL_TOTALS: Final = (
     ("done_twice", "fleetlog_done_twice", "Tasks that were probably done twice"),
     ("late_reports", "fleetlog_late_reports", "Reports about attempts that were no longer current"),
     ("expiry_held", "fleetlog_expiry_held", "Times that very many leases were due at once and were held for a window"),
+    ("unsatisfiable", "fleetlog_unsatisfiable", "Times that no registered robot met what waiting tasks require"),
     ("quarantined", "fleetlog_quarantined", "Inputs that could not be decoded or decided and were set aside"),
 )
 POOL_SUMMARIES: Final = (

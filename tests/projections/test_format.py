@@ -9,7 +9,7 @@ from tests.projections.world import replayed
 from tests.support.stored_events import ListLog, write_lives
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats" / "projections.md"
-ROWS_OF_FORMAT = {5: "4e66b4105fe5c40e71f554359074aecf62316e822fa6131cccc5a85deef3414f"}
+ROWS_OF_FORMAT = {6: "4e66b4105fe5c40e71f554359074aecf62316e822fa6131cccc5a85deef3414f"}
 """Format -> digest of the rows of a fixed log."""
 
 

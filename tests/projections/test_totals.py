@@ -26,6 +26,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, int]]] = [
     ("ReportedLate.v1", {"done_twice": True}, {"late_reports": 1, "done_twice": 1}),
     ("ReportedLate.v1", {"done_twice": False}, {"late_reports": 1}),
     ("ExpiryHeld.v1", {}, {"expiry_held": 1}),
+    ("RequirementUnsatisfiable.v1", {}, {"unsatisfiable": 1}),
     ("RecordQuarantined.v1", {}, {"quarantined": 1}),
 ]
 

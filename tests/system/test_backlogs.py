@@ -186,7 +186,7 @@ def test_f28_low_priority_runs_under_higher_load(
 
 
 def test_f29_a_task_that_needs_more_slots_than_there_are(site: Site) -> None:
-    """Said at once, in the answer to the submission, as an event, and by `why`; it waits until a robot can."""
+    """Said at once, in the answer to the submission, as an event, by `why` and in the metrics; it waits for who can."""
     with site.robot("r1", POOL) as small:
         small.hello(slots=4, capabilities=[])
         small.ask("ready", n=4)
@@ -196,6 +196,8 @@ def test_f29_a_task_that_needs_more_slots_than_there_are(site: Site) -> None:
         assert (said.slot_cost, said.missing, said.first_task) == (5, ["slots>=5"], "t1")
         [hold] = site.client.get(f"{PATH}/tasks/t1/why").json()["holds"]
         assert (hold["reason"], hold["slots_max"]) == ("unsatisfiable", 4)
+        counted = f'fleetlog_unsatisfiable_total{{pool="{POOL}"}} 1.0'
+        until(lambda: counted in site.client.get("/metrics").text.splitlines(), counted)
         with site.robot("r2", POOL) as large:
             large.hello(slots=5, capabilities=[])
             large.ask("ready", n=5)
