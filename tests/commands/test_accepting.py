@@ -173,7 +173,7 @@ def test_a_clearing_ends_the_exclusions_of_all() -> None:
     """)
 
 
-def test_a_reject_in_a_loop_does_not_stop_others() -> None:
+def test_i3_a_reject_in_a_loop_does_not_stop_others() -> None:
     """I3: what one robot rejects over and over is done by another, and what nobody wants stops nothing else."""
     world = World()
     bad, good = world.robot("bad", slots=4), world.robot("good", slots=4)

@@ -125,7 +125,7 @@ def in_files(folder: Path, log: ListLog) -> Path:
 
 @pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
 @pytest.mark.parametrize("pattern", ["*.sst", "MANIFEST-*", "CURRENT"])
-def test_damaged_files_are_built_anew_or_read_right(lives: ListLog, tmp_path: Path, pattern: str, how: str) -> None:
+def test_i5_damaged_files_are_built_anew_or_read_right(lives: ListLog, tmp_path: Path, pattern: str, how: str) -> None:
     """Each file of the RocksDB damaged in turn: whatever is served equals the clean tables, or nothing is served."""
     clean = replayed(lives, tmp_path / "clean")
     rng = random.Random(f"{pattern} {how}")
@@ -170,7 +170,7 @@ def digest_or_none(folder: Path) -> str | None:
         tables.close()
 
 
-def test_a_damaged_write_ahead_log_loses_the_end_and_gets_it_again(lives: ListLog, tmp_path: Path) -> None:
+def test_i5_a_damaged_write_ahead_log_loses_the_end_and_gets_it_again(lives: ListLog, tmp_path: Path) -> None:
     """Rows and positions end together where the WAL is cut or flipped; the projector folds the rest again."""
     clean = replayed(lives, tmp_path / "clean")
     saved = tmp_path / "events.jsonl"

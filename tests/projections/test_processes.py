@@ -46,7 +46,7 @@ def projecting(log: Path, folder: Path, records_max: int) -> Iterator[subprocess
             process.kill()
 
 
-def test_kill_9_under_load(saved: Path, tmp_path: Path) -> None:
+def test_f05_kill_9_under_load(saved: Path, tmp_path: Path) -> None:
     """F05, R4: killed at random moments between state and position, the tables equal those of a clean replay."""
     rng = random.Random(time.time_ns())
     folder, log = tmp_path / "killed", load_log(saved)

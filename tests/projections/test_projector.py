@@ -68,7 +68,9 @@ class Crash(Exception):
 
 @pytest.mark.parametrize("written", [False, True], ids=["before-the-write", "after-the-write"])
 @pytest.mark.parametrize("days", [30.0, 1e-6], ids=["kept", "leaving-at-once"])
-def test_a_crash_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool, days: float) -> None:
+def test_f05_a_crash_at_every_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool, days: float
+) -> None:
     """F05: killed before or after each WriteBatch, the projector goes on and makes the rows of a clean replay."""
     log = ListLog(gap=2)
     write_lives(log, seed=9, tasks=80)
@@ -169,7 +171,7 @@ def test_a_damaged_format_row_is_built_anew(tmp_path: Path) -> None:
     rebuilt(tmp_path / "tables", log, "does not match its checksum")
 
 
-def test_another_log_is_built_anew(tmp_path: Path) -> None:
+def test_f23_another_log_is_built_anew(tmp_path: Path) -> None:
     """F23: tables of another log id."""
     projected(tmp_path / "tables")
     other = ListLog(log_id="99999999-2222-4333-8444-555555555555")
@@ -177,7 +179,7 @@ def test_another_log_is_built_anew(tmp_path: Path) -> None:
     rebuilt(tmp_path / "tables", other, "belong to the log 11111111")
 
 
-def test_an_offset_beyond_the_end_is_built_anew(tmp_path: Path) -> None:
+def test_f23_an_offset_beyond_the_end_is_built_anew(tmp_path: Path) -> None:
     """F23: the topic was made anew and is shorter: detected, rebuilt, no waiting for ever."""
     projected(tmp_path / "tables")
     shorter = ListLog()

@@ -137,7 +137,7 @@ class Deaf:
             return b""
 
 
-def test_a_robot_that_does_not_read_is_dropped(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i3_a_robot_that_does_not_read_is_dropped(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the bytes that may wait: 4009, and the others are served all the while."""
     monkeypatch.setattr(websocket, "CLOSING_S", 60.0)
     deaf = Deaf(site)
@@ -151,7 +151,7 @@ def test_a_robot_that_does_not_read_is_dropped(site: Site, monkeypatch: pytest.M
     deaf.socket.close()
 
 
-def test_a_robot_that_reads_nothing_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i3_a_robot_that_reads_nothing_for_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where little waits: after 10 s."""
     monkeypatch.setattr(websocket, "STALLED_S", 0.3)
     monkeypatch.setattr(websocket, "CLOSING_S", 60.0)

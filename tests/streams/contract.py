@@ -632,7 +632,7 @@ class LogContract:
         assert numbers == list(range(taken))
         put(log, Topic.COMMANDS, pool, [b"and on"])
 
-    def test_a_corrupt_record_is_named(self, site: Site, log: Log) -> None:
+    def test_i5_a_corrupt_record_is_named(self, site: Site, log: Log) -> None:
         """A flipped bit is found at reading; the message names topic, partition and offset."""
         offsets = put(log, Topic.EVENTS, pool_on(1, site.partitions), [b"a" * 200, b"b" * 200, b"c" * 200])
         log = site.corrupt_record(log, Topic.EVENTS, 1, offsets[1])
@@ -662,7 +662,7 @@ class LogContract:
         assert log.find_snapshots(1) == [snapshot(5)]
         assert log.bad_snapshots() == 0
 
-    def test_a_corrupt_snapshot_is_skipped_and_counted(self, site: Site, log: Log) -> None:
+    def test_f06_a_corrupt_snapshot_is_skipped_and_counted(self, site: Site, log: Log) -> None:
         """F06: the older good one is found instead, and the metric counts it."""
         log.keep_snapshot(0, snapshot(10))
         log.keep_snapshot(0, snapshot(20))

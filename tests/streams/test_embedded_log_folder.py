@@ -67,7 +67,7 @@ def killed(tmp_path: Path) -> tuple[Path, Path]:
 # --- who may open it ---
 
 
-def test_a_second_process_is_refused_with_folder_and_pid(tmp_path: Path) -> None:
+def test_i4_a_second_process_is_refused_with_folder_and_pid(tmp_path: Path) -> None:
     """The sentence names both; when the first process is dead the folder opens, with all it wrote."""
     process = child("open_and_wait(sys.argv[1])", tmp_path / "log")
     try:
@@ -116,7 +116,7 @@ def test_a_closed_log_says_so(tmp_path: Path) -> None:
             use()
 
 
-def test_what_cannot_be_a_log_is_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_i4_what_cannot_be_a_log_is_refused_with_a_sentence(tmp_path: Path) -> None:
     """A missing folder, a file, another program's folder, a newer layout, a newer format, other partitions."""
     (tmp_path / "file").write_text("")
     (tmp_path / "foreign" / "db").mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_a_torn_tail_costs_only_what_was_torn(killed: tuple[Path, Path]) -> None
 
 
 @pytest.mark.parametrize("where", [0.2, 0.5, 0.9])
-def test_damage_before_the_end_is_refused(killed: tuple[Path, Path], where: float) -> None:
+def test_i5_damage_before_the_end_is_refused(killed: tuple[Path, Path], where: float) -> None:
     """A flipped bit within the write-ahead log: a sentence, and never a log that silently ends there."""
     folder, ahead = killed
     content = bytearray(ahead.read_bytes())
@@ -196,7 +196,7 @@ def test_damage_before_the_end_is_refused(killed: tuple[Path, Path], where: floa
         EmbeddedLog.open(folder)
 
 
-def test_a_damaged_table_file_names_the_record(tmp_path: Path) -> None:
+def test_i5_a_damaged_table_file_names_the_record(tmp_path: Path) -> None:
     """A flipped bit in a data block: topic, partition and offset of the first record that cannot be read."""
     log = EmbeddedLog.open(tmp_path / "log", partitions=1)
     put(log, Topic.EVENTS, POOL, [os.urandom(50_000) for _ in range(20)])

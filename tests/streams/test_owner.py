@@ -178,7 +178,7 @@ def test_a_task_goes_to_a_robot_and_comes_back(office: Office) -> None:
     assert [event.name for event in office.events()][-1] == "TaskCompleted"
 
 
-def test_a_lease_ends_in_total_silence(office: Office) -> None:
+def test_f17_a_lease_ends_in_total_silence(office: Office) -> None:
     """F17: one lease, then nothing on any topic; the windows close and the lease ends all the same."""
     office.hello("r1")
     office.submit("t1")
@@ -237,7 +237,7 @@ def test_a_repeated_command_gets_the_same_answer(office: Office) -> None:
     assert len(office.events("TaskSubmitted")) == 1
 
 
-def test_garbage_is_set_aside_and_the_partition_goes_on(office: Office) -> None:
+def test_f07_garbage_is_set_aside_and_the_partition_goes_on(office: Office) -> None:
     """F07: what cannot be decoded becomes RecordQuarantined with its place, and who asked is told."""
     office.submit("t0")
     office.put(Topic.COMMANDS, b'{"v":1,"type":"submit","id":"c9","reply_to":"gateway","pool":"hall","actor":"x"}')
@@ -252,7 +252,7 @@ def test_garbage_is_set_aside_and_the_partition_goes_on(office: Office) -> None:
     assert "offset" in answer["text"]
 
 
-def test_a_fault_in_deciding_is_set_aside(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_f07_a_fault_in_deciding_is_set_aside(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """F07: an input that makes `decide` fail, again when alone, is quarantined; nothing of it is half done."""
     office.submit("t0")
 
@@ -266,7 +266,7 @@ def test_a_fault_in_deciding_is_set_aside(office: Office, monkeypatch: pytest.Mo
     assert office.events("TaskCancelled") == []
 
 
-def test_time_never_overtakes_input(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_f18_time_never_overtakes_input(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """F18: while the log does not say where the reports end, no lease is taken away; then the report counts first."""
     office.hello("r1")
     office.submit("t1")
@@ -300,7 +300,7 @@ def test_a_batch_that_takes_longer_than_a_window_is_an_outage(office: Office, mo
     assert taken.reason == "outage"
 
 
-def test_snapshots_spare_the_fold(office: Office) -> None:
+def test_f06_snapshots_spare_the_fold(office: Office) -> None:
     """F06: a successor begins from the newest good one; a bad one is skipped for the other, or for all of the log."""
     made = Office(MemoryStore(partitions=1), defaults=FAST, snapshot_events=5)
     made.open()
@@ -333,7 +333,7 @@ def test_a_foreign_key_is_set_aside(office: Office) -> None:
     made.close()
 
 
-def test_an_altered_event_stops_the_partition_with_a_sentence(office: Office) -> None:
+def test_i5_an_altered_event_stops_the_partition_with_a_sentence(office: Office) -> None:
     """I5: a record that does not fit the chain is named, and nothing is decided on it."""
     office.submit("t1")
     place = office.store.place(Topic.EVENTS, 0)

@@ -32,7 +32,7 @@ def folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_full_disk_stops_submissions_until_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_i4_a_full_disk_stops_submissions_until_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below `disk.min_free_bytes`: 503 with a time and the sentence, in /readyz too; robots and verbs are served; with
     room all goes on without a hand."""
     monkeypatch.setattr(health, "LOOK_EVERY_S", 0.02)
@@ -65,7 +65,7 @@ def test_a_full_disk_stops_submissions_until_there_is_room(folder: Path, monkeyp
         assert site.submit()["state"] == "WAITING"
 
 
-def test_a_log_that_cannot_be_written_is_said_and_goes_on_by_itself(tmp_path: Path) -> None:
+def test_i4_a_log_that_cannot_be_written_is_said_and_goes_on_by_itself(tmp_path: Path) -> None:
     """No file of `fleetlog up` may grow any more, which is what a full disk is to it: nothing is acknowledged, and
     /readyz says why; allowed again, everything that was acknowledged is there and all goes on."""
     listen = f"127.0.0.1:{free_port()}"

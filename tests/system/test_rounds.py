@@ -46,7 +46,7 @@ def test_r4_embedded(tmp_path: Path, stack: ExitStack) -> None:
     survive(embedded(tmp_path), tmp_path, stack)
 
 
-def test_r4_kafka(tmp_path: Path, stack: ExitStack, broker: Broker) -> None:
+def test_r4_f22_kafka(tmp_path: Path, stack: ExitStack, broker: Broker) -> None:
     """Owner, gateway, projector, or all of them die on a genuine Kafka."""
     survive(on_kafka(tmp_path, broker.address), tmp_path, stack)
 

@@ -120,7 +120,7 @@ def world(broker: Broker, proxy: KafkaProxy, tmp_path: Path, monkeypatch: pytest
         yield World(proxy.address, tmp_path, parts)
 
 
-def test_brokers_that_are_away_are_said_and_the_fleet_goes_on_when_they_are_back(
+def test_i4_brokers_that_are_away_are_said_and_the_fleet_goes_on_when_they_are_back(
     world: World, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cut off from the broker: 503 in words, submissions are refused with a time; then without a hand as before."""
@@ -142,7 +142,7 @@ def test_brokers_that_are_away_are_said_and_the_fleet_goes_on_when_they_are_back
     assert world.submit("t0").status_code == 200
 
 
-def test_topics_that_go_are_said_and_the_fleet_goes_on_when_they_are_back(world: World) -> None:
+def test_i4_topics_that_go_are_said_and_the_fleet_goes_on_when_they_are_back(world: World) -> None:
     """One after the other `commands`, `reports` and `outcomes` are deleted: 503 with the command that makes them again;
     nobody restarts anything. Then a topic gets more partitions: said, and all goes on, also in processes that begin.
     At last the whole log is deleted and made again: another log, to which nobody writes what belongs to the old one."""

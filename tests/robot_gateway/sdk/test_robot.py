@@ -383,7 +383,7 @@ def test_the_end_is_an_error_with_a_reason(gateway: FakeGateway, make: Make) -> 
         robot.stop(0)
 
 
-def test_heartbeats_go_on_while_a_handler_computes(gateway: FakeGateway, make: Make) -> None:
+def test_f09_heartbeats_go_on_while_a_handler_computes(gateway: FakeGateway, make: Make) -> None:
     """They have a thread of their own: a handler in a thread that never waits for anything does not stop them, and they
     name its attempt."""
     robot, enough = make(), threading.Event()
