@@ -141,6 +141,12 @@ def _life(part: str) -> str:
 
 
 GIB: Final = 1 << 30
+MIB: Final = 1 << 20
+
+
+def room(size_bytes: int) -> str:
+    """So much of a disk, in words."""
+    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB / 10 else f"{size_bytes / MIB:.1f} MiB"
 
 
 class LowDisk:
@@ -164,10 +170,9 @@ class LowDisk:
             return None
         if free >= self._min_free_bytes:
             return None
-        least = self._min_free_bytes
         return (
-            f"the disk under {self._folder} has {free / GIB:.1f} GiB free, below disk.min_free_bytes "
-            f"({least / GIB:.1f} GiB): make room, or lower that setting; reports are still taken"
+            f"the disk under {self._folder} has {room(free)} free, below disk.min_free_bytes "
+            f"({room(self._min_free_bytes)}): make room, or lower that setting; reports are still taken"
         )
 
 

@@ -28,7 +28,6 @@ LIBRARIES: Final = {
 """Library -> the extra of fleetlog that brings it."""
 ANSWER_S: Final = 5.0
 CLOCK_OFF_S: Final = 2.0
-GIB: Final = 2**30
 
 Verdict = Literal["ok", "note", "bad"]
 
@@ -109,7 +108,7 @@ def _existing(path: Path) -> Path:
 
 
 def _disk(settings: Settings) -> Finding:
-    from fleetlog.composition import tables_folder
+    from fleetlog.composition import room, tables_folder
 
     place = settings.data_folder if settings.embedded else tables_folder(settings)
     free, least = shutil.disk_usage(_existing(place)).free, settings.disk.min_free_bytes
@@ -117,10 +116,10 @@ def _disk(settings: Settings) -> Finding:
         return Finding(
             "disk",
             "bad",
-            f"{free / GIB:.1f} GiB are free under {place}; below disk.min_free_bytes ({least / GIB:.1f} GiB) "
+            f"{room(free)} are free under {place}; below disk.min_free_bytes ({room(least)}) "
             "submissions are refused: make room, or set it lower.",
         )
-    return Finding("disk", "ok", f"{free / GIB:.1f} GiB free under {place}")
+    return Finding("disk", "ok", f"{room(free)} free under {place}")
 
 
 def _alarm(settings: Settings) -> Finding:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fleetlog.composition import room
 from fleetlog.doctor import _alarm
 from fleetlog.settings import Settings
 
@@ -21,3 +22,12 @@ def test_the_doctor_finds_the_alarm_command(command: str | None, verdict: str, s
     finding = _alarm(Settings.model_validate({"alarm": {"command": command}}))
     assert (finding.what, finding.verdict) == ("alarm", verdict)
     assert finding.text.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(0, "0.0 MiB"), (15_000_000, "14.3 MiB"), (2**30, "1.0 GiB"), (28_000_000_000, "26.1 GiB")],
+)
+def test_room_on_a_disk_is_said_in_words(size: int, said: str) -> None:
+    """In a unit in which a small disk does not look like none."""
+    assert room(size) == said
