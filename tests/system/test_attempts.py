@@ -29,7 +29,7 @@ def test_r2_a_robot_vanishes_and_another_finishes(hall: Hall, handed_over: bool)
     cannot, can = hall.robot("r2"), hall.robot("r3", capabilities=("gpu",))
     hall.wait(WINDOW_S / 2, vanishing, cannot, can)
     vanishing.leave()
-    counted_from = hall.clock.wall() - 1_000 * WINDOW_S / 2
+    counted_from = hall.clock.wall() - round(1_000 * WINDOW_S / 2)
     if handed_over:
         hall.wait(WINDOW_S / 2, cannot, can)
         counted_from = hall.clock.wall()
@@ -64,7 +64,7 @@ def test_r3_the_answer_was_lost_and_the_report_comes_again(hall: Hall) -> None:
 
 def test_r3_the_idempotency_key_is_the_same_for_every_attempt(hall: Hall) -> None:
     """Given the task again after its lease was lost, a robot sees by the key that it did it already."""
-    keys = []
+    keys: list[str] = []
     for name in ("r1", "r2"):
         robot = hall.robot(name)
         if not keys:
