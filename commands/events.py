@@ -384,6 +384,7 @@ class HoldEnded(Event):
     robot: str
     target: str | None = None
     why: Literal["stopped", "time", "force"]
+    reason: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

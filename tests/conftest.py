@@ -71,7 +71,7 @@ def own_broker() -> Iterator[Broker]:
         yield running
 
 
-LONG = ("system", "sim", "model", "fuzz", "streams", "support", "docs", "fleetlog")
+LONG = ("mutations", "system", "sim", "model", "fuzz", "streams", "support", "docs", "fleetlog")
 """Folders whose files take long, mostly waiting: they begin first, so that none is left over at the end."""
 
 

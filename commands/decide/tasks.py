@@ -179,7 +179,7 @@ def resolve(state: PoolState, command: i.ResolveTask, context: Context) -> Decis
         result=command.body.result,
         reason=command.body.reason,
     )
-    freed = [_hold_ended(state, key) for key in _holds_of(state, task.id)]
+    freed = [_hold_ended(state, key, command.body.reason) for key in _holds_of(state, task.id)]
     return _accepted(state, command, task, "COMPLETED", context, event, *freed, told=_stop(state, task, "ended"))
 
 
@@ -190,7 +190,7 @@ def release(state: PoolState, command: i.ReleaseTask, context: Context) -> Decis
         return refused(command, _reason_required())
     only_holds = _holds_of(state, body.task)
     if body.force and only_holds and (body.task not in state.tasks or state.tasks[body.task].current is None):
-        freed = [_hold_ended(state, key) for key in only_holds]
+        freed = [_hold_ended(state, key, body.reason) for key in only_holds]
         row = state.tasks.get(body.task) or state.ended[body.task]
         answer = task_answer(body.task, row.state, row.attempt, state.sequence + 1, context.now)
         return accepted(command, answer, *freed)
@@ -351,10 +351,10 @@ def _holds_of(state: PoolState, task_id: str) -> list[Held]:
     return [key for key in state.holds if key.task == task_id]
 
 
-def _hold_ended(state: PoolState, key: Held) -> e.HoldEnded:
+def _hold_ended(state: PoolState, key: Held, reason: str | None) -> e.HoldEnded:
     hold = state.holds[key]
     target = None if hold.target is None else hold.target.name
-    return e.HoldEnded(task=key.task, attempt=key.attempt, robot=hold.robot, target=target, why="force")
+    return e.HoldEnded(task=key.task, attempt=key.attempt, robot=hold.robot, target=target, why="force", reason=reason)
 
 
 VERBS: Final[dict[str, Callable[[PoolState, Any, Context], Decision]]] = {

@@ -42,6 +42,7 @@ class Referee:
     _payloads: dict[tuple[str, str], Any] = field(default_factory=dict)
     _completed: list[tuple[str, str, str, Any]] = field(default_factory=list)
     _checkpoints: dict[tuple[str, str, int], Any] = field(default_factory=dict)
+    _unsure: set[tuple[str, str, int]] = field(default_factory=set)
     _checkers: dict[str, Checker] = field(default_factory=dict)
     _at: dict[int, int] = field(default_factory=dict)
 
@@ -78,6 +79,8 @@ class Referee:
             self._checkpoints[pool, event["task"], event["number"]] = event["checkpoint"].get("json")
         elif event["type"] == "TaskCompleted.v1" and event["by"] == "robot":
             self._completed.append((pool, event["task"], event["robot"], event.get("result", {}).get("json")))
+        if _gives_up_exclusion(event):
+            self._unsure.add((pool, event["task"], event["attempt"]))
         if "to" in event:
             self.tasks[pool, event["task"]] = event["to"]
             if event["to"] == "ASSIGNED":
@@ -104,10 +107,14 @@ class Referee:
                 self._say(found.rule, found.text, checker.pool)
 
     def exclusion(self, done: Iterable[Work], now_ms: float) -> None:
-        """No robot that obeys works on a target while another does, by what they really did."""
+        """No robot that obeys works on a target while another does, by what they really did.
+
+        What an operator freed without waiting for the robot is left out: that gives exclusion up, and says so.
+        """
         by_target: dict[tuple[str, str], list[Work]] = {}
         for work in done:
-            if work.target is not None and not work.deaf:
+            sure = (work.pool, work.task, work.attempt) not in self._unsure
+            if work.target is not None and not work.deaf and sure:
                 by_target.setdefault((work.pool, work.target), []).append(work)
         for (pool, target), works in by_target.items():
             works.sort(key=lambda work: work.began_ms)
@@ -180,6 +187,18 @@ class Referee:
 
     def _say(self, rule: str, text: str, pool: str | None = None, task: str | None = None) -> None:
         self.findings.append(Finding(rule, text, pool, task))
+
+
+def _gives_up_exclusion(event: dict[str, Any]) -> bool:
+    """Whether an operator frees at once what an attempt holds: by force, or because a LOST task is said to be done."""
+    match event["type"]:
+        case "TaskReleased.v1":
+            return bool(event["force"])
+        case "HoldEnded.v1":
+            return bool(event["why"] == "force")
+        case "TaskCompleted.v1":
+            return bool(event["by"] == "operator" and event.get("attempt"))
+    return False
 
 
 _QUIET: Final = frozenset(

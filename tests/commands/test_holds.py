@@ -40,8 +40,8 @@ def test_release_holds_until_the_robot_has_surely_stopped(options: str, until: i
 
 @pytest.mark.parametrize("policy", ["ask", "never"])
 def test_release_under_ask_and_never_holds_without_an_end(policy: str) -> None:
-    """The robot has no own deadline, so only its word or an operator's force frees what it had."""
-    play(
+    """The robot has no own deadline: only its word or an operator's force frees what it had, with the reason given."""
+    world = play(
         RUNS.format(options=f"policy={policy}")
         + """
         t+1   release  t1              -> TaskReleased t1 held=True held_until=
@@ -49,6 +49,7 @@ def test_release_under_ask_and_never_holds_without_an_end(policy: str) -> None:
         t+999 release  t1 force        -> HoldEnded t1 #1 force dock, TaskAssigned t1 #2
     """
     )
+    assert [ended.reason for ended in world.named("HoldEnded")] == ["because"]
 
 
 @pytest.mark.parametrize(

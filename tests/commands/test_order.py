@@ -50,13 +50,14 @@ def test_priority_comes_first_and_age_is_worth_one_level_per_interval() -> None:
     world.verify()
 
 
-def test_an_earlier_deadline_goes_first_within_a_level() -> None:
-    """And tasks with a deadline before those without."""
+@pytest.mark.parametrize("target", [None, "dock"])
+def test_an_earlier_deadline_goes_first_within_a_level(target: str | None) -> None:
+    """And tasks with a deadline before those without; between targets, and inside one."""
     world = World()
     for name, seconds in (("none", None), ("late", 900), ("soon", 300)):
         at = None if seconds is None else START_AT + seconds * 1000
         deadlines = None if at is None else e.Deadlines(end=e.InstantDeadline(at=at))
-        world.submit(name, deadlines=deadlines)
+        world.submit(name, deadlines=deadlines, target=target)
     assert serve(world, world.robot("r1"), 3) == ["soon", "late", "none"]
     world.verify()
 

@@ -411,6 +411,23 @@ def test_at_most_so_many_firings_a_tick() -> None:
     world.verify()
 
 
+def test_one_schedule_alone_fires_no_more_in_a_tick() -> None:
+    """Where many of its instants are due at once, those beyond the limit fire a tick later, none is lost."""
+    world = World({"firings_max": 3})
+    world.submit("first")
+    world.do(i.ConfigurePool, i.SettingsBody(settings={"firings_max": 3}))
+    set_schedule(world, every_ms=MINUTE, overlap="allow", catch_up=5)
+    world.now += 5 * MINUTE
+    counts = []
+    for _ in range(3):
+        before = len(world.named("TaskSubmitted"))
+        world.tick()
+        counts.append(len(world.named("TaskSubmitted")) - before)
+    assert counts == [3, 2, 0]
+    assert instants(world) == [60, 120, 180, 240, 300]
+    world.verify()
+
+
 def test_no_place_in_the_queue() -> None:
     """Counted with that reason, and the next instant is tried again."""
     world = play("""

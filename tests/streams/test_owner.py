@@ -4,6 +4,7 @@ Played on the log in memory, where every fault can be set; the same owner runs o
 """
 
 import itertools
+import os
 import threading
 import time
 import uuid
@@ -29,7 +30,11 @@ POOL = "hall"
 FAST = PoolSettings(window_ms=500, lease_ms=1_500, accept_ms=500).as_json()
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+PATIENCE_S = float(os.environ.get("FLEETLOG_PATIENCE_S", "60"))
+"""Shorter where a broken rule is to be noticed (`tests/mutations`)."""
+
+
+def wait_for(what: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
     """What `what` returns once it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

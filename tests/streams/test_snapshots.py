@@ -10,7 +10,7 @@ from commands.rows import canonical, restore
 from streams.memory_log import MemoryLog, MemoryStore
 from streams.port import LogUnavailable, Snapshot, Topic
 from streams.snapshots import Keeper, Making
-from streams.takeover import Known, fold, restored
+from streams.takeover import Known, fold, load, restored
 from tests.streams.test_owner import FAST, POOL, Office
 from tests.support.play import play
 
@@ -65,6 +65,21 @@ def test_the_owner_goes_on_while_a_snapshot_is_made(monkeypatch: pytest.MonkeyPa
     assert office.submit("t1")["answer"]["changed"] is False
     office.close()
     office.check()
+
+
+@pytest.mark.parametrize("chunk", [b"no rows", b"{}", b"[]", b'{"row":"of newer software"}'])
+def test_a_snapshot_that_cannot_be_read_is_passed_over(chunk: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Its checksum is right, but other software wrote its rows: an older one serves, or the whole log."""
+    office = Office(MemoryStore(partitions=1), defaults=FAST)
+    office.open()
+    office.submit("t1")
+    office.close()
+    log = MemoryLog(office.store)
+    end = log.end(Topic.EVENTS, 0)
+    log.keep_snapshot(0, Snapshot(end, "newer", 1, [chunk]))
+    known = load(log, 0, end, 0, lambda: None)
+    assert (list(known.pools[POOL].tasks), known.position) == (["t1"], end)
+    assert "cannot be read" in caplog.text
 
 
 class SlowLog:

@@ -464,6 +464,23 @@ def test_a_handler_that_does_not_listen_breaks_exclusion() -> None:
         dock.close()
 
 
+def test_exclusion_is_not_asked_of_what_an_operator_frees_by_force() -> None:
+    """Who forces a release gives exclusion up: the next robot may meet the first one at the target."""
+
+    def deaf(ctx: TaskContext, payload: Any) -> None:
+        for _ in range(5):
+            dock.advance(1)
+
+    with Fleet(window_s=1, lease_s=3) as dock:
+        dock.robot("r1", kinds={"do": deaf})
+        task = dock.submit("do", target="dock-1")
+        dock.advance(2)
+        dock.robot("r2", kinds={"do": deaf})
+        task.release("r1 burns", force=True)
+        dock.settle()
+        assert [event.robot for event in dock.events("TaskAssigned")] == ["r1", "r2"]
+
+
 @pytest.mark.parametrize("broken", [failed_commit_counts, early_expiry])
 def test_a_broken_rule_of_the_product_is_noticed(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a rule switched off, some fleet with faults is not judged right any more."""
