@@ -162,6 +162,8 @@ class Broker:
     def pause(self) -> None:
         """SIGSTOP: the process keeps its connections and answers nothing."""
         self._signal(signal.SIGSTOP)
+        while self.container is None and not _stands_still(self.pid):
+            time.sleep(0.001)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -335,6 +337,15 @@ class Brokers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether every thread of a process is stopped; true where the system does not tell."""
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread has just ended
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 def new_cluster_id() -> str:

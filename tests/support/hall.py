@@ -94,6 +94,8 @@ class Hall:
             answers = [(robot, robot.say_heartbeat()) for robot in beating]
             for robot, of in answers:
                 robot.answer_to(of)
+            if answers:
+                self.settle()  # a beat counts up to the window in which the owner takes it
             self.clock.advance(min(STEP_S, seconds))
             self.settle()
             seconds -= STEP_S
