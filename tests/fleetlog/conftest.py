@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -57,12 +58,21 @@ def nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """Calls the command line in this process; standard input is what is given, and no terminal."""
+    """Calls the command line in this process; standard input is what is given, and no terminal.
+
+    What a call says about lines for standard error ends with it: what threads of others say later is nobody's.
+    """
+    logger = logging.getLogger("fleetlog")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
 
     def call(*words: str, stdin: str = "") -> Done:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         capsys.readouterr()
-        code = run(list(words))
+        try:
+            code = run(list(words))
+        finally:
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
         told = capsys.readouterr()
         return Done(code, told.out, told.err)
 
