@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -169,13 +170,20 @@ class Play:
         for begin in range(0, len(files), AT_ONCE):
             self._diary.check()
             tasks = [submission(file, file.task in large) for file in files[begin : begin + AT_ONCE]]
-            # Asked again under the same command id where no answer came: that is safe, and happens here.
-            answer = asking.post(f"/v1/pools/{POOL}/tasks", {"tasks": tasks})
-            refused = [entry for entry in answer["tasks"] if "task" not in entry]
-            if refused:
-                raise DemoFault(f"a task was refused: {refused[0]['problem'].get('detail')}")
+            self._until(partial(self._are_taken, asking, tasks), "a gateway that takes tasks")
         self._diary.remark(f"{len(files):,} tasks submitted, for as many of the {self.total:,} files")
         asking.close()
+
+    @staticmethod
+    def _are_taken(asking: Asking, tasks: Sequence[Item]) -> bool:
+        """Submits them; not yet where Fleetlog has just begun again. What was taken before is known by its id."""
+        # Asked again under the same command id where no answer came: that is safe, and happens here.
+        answer = asking.post(f"/v1/pools/{POOL}/tasks", {"tasks": tasks})
+        refused = [entry["problem"] for entry in answer["tasks"] if "task" not in entry]
+        for problem in refused:
+            if not problem.get("retryable"):
+                raise DemoFault(f"a task was refused: {problem.get('detail')}")
+        return not refused
 
     # ---- waiting ----
 
